@@ -1,0 +1,19 @@
+//! Goldline: a golden-test harness for the numerics of neural networks.
+//!
+//! A *case* fixes seed, inputs and tolerances; a *golden* is the approved run of that case; a
+//! *candidate* is a run on another device. Goldline compares the two layer by layer, finds the
+//! first layer that drifts and the operator that introduced the error, follows each NaN/Inf to its
+//! birth, and derives from that evidence the operators that must stay in fp32 under AMP.
+//!
+//! The modules form one pipeline, and each imports only what stands left of it:
+//!
+//! ```text
+//! op, tensor -> run -> case -> pairing -> compare -> replay -> judge -> diagnose -> blacklist -> preflight -> golden -> bisect -> report -> pipeline -> cli
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod op;
+pub mod tensor;
+
+pub use error::{Error, Result};
