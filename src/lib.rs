@@ -14,6 +14,7 @@
 
 pub mod error;
 pub mod op;
+pub mod run;
 pub mod tensor;
 
 pub use error::{Error, Result};
