@@ -12,6 +12,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod case;
 pub mod error;
 pub mod op;
 pub mod run;
