@@ -15,6 +15,7 @@
 pub mod case;
 pub mod error;
 pub mod op;
+pub mod pairing;
 pub mod run;
 pub mod tensor;
 

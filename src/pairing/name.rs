@@ -1,0 +1,44 @@
+//! Names without what wrappers and call counters add.
+
+/// Attribute names under which wrappers hold the model they wrap: DataParallel and DDP (`module`),
+/// torch.compile (`_orig_mod`), activation checkpointing, FSDP 1 and its flat parameters, DeepSpeed.
+pub const WRAPPERS: &[&str] = &[
+    "module",
+    "_orig_mod",
+    "_checkpoint_wrapped_module",
+    "_fsdp_wrapped_module",
+    "_fpw_module",
+    "_forward_module",
+    "_wrapped_module",
+];
+
+/// The dotted name without the components that wrappers insert.
+pub fn without_wrappers(name: &str) -> String {
+    let kept: Vec<&str> = name.split('.').filter(|part| !WRAPPERS.contains(part)).collect();
+    if kept.is_empty() { name.to_string() } else { kept.join(".") }
+}
+
+/// The name without the call number that a recorder put into it (`x#1`, `x@2`).
+pub fn without_call(name: &str) -> &str {
+    match name.rfind(['#', '@']) {
+        Some(at) if at > 0 && at + 1 < name.len() && name[at + 1..].bytes().all(|b| b.is_ascii_digit()) => &name[..at],
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrappers_and_calls_come_off() {
+        let wrapped = "_orig_mod.module.model.layers.0._checkpoint_wrapped_module.q_proj.weight";
+        assert_eq!(without_wrappers(wrapped), "model.layers.0.q_proj.weight");
+        assert_eq!(without_wrappers("module"), "module");
+        assert_eq!(without_wrappers("my_module.x"), "my_module.x");
+        assert_eq!(without_call("a.cast#12"), "a.cast");
+        assert_eq!(without_call("a@2"), "a");
+        assert_eq!(without_call("a#b"), "a#b");
+        assert_eq!(without_call("#1"), "#1");
+    }
+}
