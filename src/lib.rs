@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod case;
+pub mod compare;
 pub mod error;
 pub mod op;
 pub mod pairing;
