@@ -17,6 +17,7 @@ pub mod compare;
 pub mod error;
 pub mod op;
 pub mod pairing;
+pub mod replay;
 pub mod run;
 pub mod tensor;
 
