@@ -15,6 +15,7 @@
 pub mod case;
 pub mod compare;
 pub mod error;
+pub mod judge;
 pub mod op;
 pub mod pairing;
 pub mod replay;

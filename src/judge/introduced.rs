@@ -1,0 +1,443 @@
+//! The error that a layer made itself: its recorded output against the operator recomputed in fp64
+//! from its own recorded inputs.
+//!
+//! In goes one layer of one run, out comes a [`Replayed`]: per output how far it is from the exact
+//! result, in multiples of what a healthy implementation leaves, or the reason why it cannot be told.
+
+use std::sync::Arc;
+
+use ndarray::ArrayD;
+
+use super::limit::figure;
+use super::recorded::recorded_call;
+use super::threshold::{
+    DEFAULT_ACCUMULATOR, FUNCTION_ULP, INTRODUCED, INTRODUCED_ELEMENT, REPLAY_ELEMENTS, REPLAY_PRODUCTS, ROUNDING,
+    SUM_SIGMAS, SUM_SPREAD,
+};
+use crate::compare::ulp_distance;
+use crate::error::Result;
+use crate::op::Class;
+use crate::replay::{self, Call, Exactness, Format, REDUCED, Reference, Rounding, Unmodelled};
+use crate::run::{Layer, LayerId, LayerKind, Run};
+use crate::tensor::{DType, Tensor};
+
+/// When layers are replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReplayMode {
+    /// Where it fits the bounds on time and memory.
+    #[default]
+    Auto,
+    /// Whatever it costs.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+/// What came of replaying a layer.
+#[derive(Debug, Clone)]
+pub enum Replayed {
+    /// It was recomputed; one entry per output, `None` for those that are never compared.
+    Done(Vec<Option<OwnError>>),
+    /// The operator or its attributes are not known well enough.
+    Unmodelled(String),
+    /// It was left out: too large, not stored, a factory.
+    Skipped(String),
+}
+
+/// The error of one output against the exact result of the layer's own inputs.
+#[derive(Debug, Clone)]
+pub struct OwnError {
+    /// rel_l2 against the exact result; `None` where that is all zero but the error is not.
+    pub relative: Option<f64>,
+    /// The same error divided by what a healthy implementation leaves.
+    pub excess: f64,
+    /// The largest element error divided by what one element may be off.
+    pub element: f64,
+    /// Flat index of that element.
+    pub element_at: u64,
+    /// Elements of an exact operator that are not bit-equal (a cast: not correctly rounded).
+    pub inexact: u64,
+    /// Whether it is beyond the limits.
+    pub is_out: bool,
+    /// A reduced compute format of the operands that explains the error.
+    pub explained_by: Option<(&'static str, Rounding)>,
+    /// The numbers, in words.
+    pub why: String,
+    /// The exact result, kept for the comparison of both sides.
+    pub exact: Option<Arc<ArrayD<f64>>>,
+}
+
+impl Replayed {
+    /// The worst error among the outputs.
+    pub fn worst(&self) -> Option<&OwnError> {
+        match self {
+            Self::Done(outputs) => outputs.iter().flatten().max_by(|a, b| {
+                (a.is_out, a.excess).partial_cmp(&(b.is_out, b.excess)).unwrap_or(std::cmp::Ordering::Equal)
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether some output is beyond its limits.
+    pub fn is_out(&self) -> bool {
+        self.worst().is_some_and(|error| error.is_out)
+    }
+
+    /// Whether it was recomputed and is within its limits.
+    pub fn is_in(&self) -> bool {
+        matches!(self, Self::Done(_)) && !self.is_out()
+    }
+}
+
+/// Which elements of an output slot count; `None` where all do.
+pub(super) type ValidElements<'a> = &'a dyn Fn(LayerId, usize) -> Option<Vec<bool>>;
+
+/// Replays one layer of `run`. `keep` asks for the exact results; `valid` says which elements count.
+///
+/// # Errors
+/// A tensor that cannot be read.
+pub(super) fn replay_layer(
+    run: &Run,
+    id: LayerId,
+    mode: ReplayMode,
+    keep: bool,
+    valid: ValidElements<'_>,
+) -> Result<Replayed> {
+    let layer = run.layer(id);
+    if let Some(reason) = unfit(run, layer, mode) {
+        return Ok(reason);
+    }
+    let call = match recorded_call(run, id)? {
+        Ok(call) => call,
+        Err(reason) => return Ok(reason),
+    };
+    let references = match replay::replay(&call) {
+        Ok(references) => references,
+        Err(Unmodelled(reason)) => return Ok(Replayed::Unmodelled(reason)),
+    };
+    let mut errors = Vec::with_capacity(references.len());
+    for (slot, reference) in references.into_iter().enumerate() {
+        // Among ties any index is right: the values it leads to are held against the reference.
+        let is_index = layer.op.index_output().is_some_and(|(index, _)| index == slot);
+        let (Some(reference), Some(&output)) = (reference.filter(|_| !is_index), layer.outputs.get(slot)) else {
+            errors.push(None);
+            continue;
+        };
+        let Some(tensor) = run.load(output)? else {
+            errors.push(None);
+            continue;
+        };
+        let counts = valid(id, slot);
+        let addend = largest_addend(layer, &call);
+        let mut error = own_error(layer, &tensor, &reference, addend, counts.as_deref());
+        if let Some(error) = error.as_mut().filter(|e| e.is_out && layer.op.class() == Class::Contraction) {
+            error.explained_by = reduced_format(&call, slot, layer, &tensor, counts.as_deref(), error.excess);
+            if let Some((format, rounding)) = error.explained_by {
+                error.why = format!("{}; operands rounded to {format} ({}) explain it", error.why, rounding.name());
+            }
+        }
+        if keep && let Some(error) = &mut error {
+            error.exact = Some(Arc::new(reference.value));
+        }
+        errors.push(error);
+    }
+    Ok(Replayed::Done(errors))
+}
+
+/// Why a layer is not replayed at all.
+fn unfit(run: &Run, layer: &Layer, mode: ReplayMode) -> Option<Replayed> {
+    if mode == ReplayMode::Never {
+        return Some(Replayed::Skipped("replay is off".into()));
+    }
+    if layer.kind == LayerKind::Module {
+        return Some(Replayed::Skipped("a module is replayed by the operators inside it".into()));
+    }
+    if matches!(layer.op.class(), Class::Source | Class::Uninitialised | Class::Random) {
+        return Some(Replayed::Skipped("a source or factory has nothing to replay".into()));
+    }
+    if mode == ReplayMode::Auto {
+        let extent = |id| {
+            run.dtype_and_shape(id).map_or(0, |(_, shape): (DType, &[usize])| shape.iter().map(|&n| n as u64).product())
+        };
+        let elements: u64 = layer.inputs.iter().chain(&layer.outputs).map(|&id| extent(id)).sum();
+        let shapes: Vec<Option<&[usize]>> =
+            layer.inputs.iter().map(|&t| run.dtype_and_shape(t).map(|(_, s)| s)).collect();
+        let output = layer.outputs.first().map_or(0, |&id| extent(id));
+        let output_shape =
+            layer.outputs.first().and_then(|&id| run.dtype_and_shape(id)).map_or(&[][..], |(_, shape)| shape);
+        let terms = crate::op::reduction_length(
+            layer.op,
+            layer.input_names.as_deref(),
+            &shapes,
+            output_shape,
+            layer.attrs.as_ref(),
+        ) as u64;
+        if elements > REPLAY_ELEMENTS || output.saturating_mul(terms) > REPLAY_PRODUCTS {
+            return Some(Replayed::Skipped(format!(
+                "too large to replay by default ({elements} elements, {terms} terms each)"
+            )));
+        }
+    }
+    None
+}
+
+/// What one element may be off: its variance and its bound.
+struct Allowance {
+    variance: f64,
+    bound: f64,
+}
+
+/// The budget of the element at `at`: one rounding to the output dtype, the sum's own roundings, the
+/// function's ULP, and the spacing of subnormals (NUMERICS section 1).
+#[expect(clippy::too_many_arguments, reason = "the facts that one element's bound rests on")]
+fn allowance(
+    reference: &Reference,
+    at: usize,
+    floor: f64,
+    value: f64,
+    addend: f64,
+    u_out: f64,
+    u_inner: f64,
+    subnormal: f64,
+) -> Allowance {
+    let scale = reference
+        .scale
+        .as_slice()
+        .and_then(|s| s.get(at))
+        .copied()
+        .unwrap_or(value.abs())
+        .abs()
+        .max(value.abs())
+        .max(floor);
+    let rounding = ROUNDING * u_out * value.abs();
+    let mut variance = rounding * rounding + (subnormal / 2.0).powi(2);
+    let mut bound = u_out * value.abs() + subnormal / 2.0;
+    match &reference.exactness {
+        Exactness::Summed { terms, squares } => {
+            let q = squares.as_slice().and_then(|s| s.get(at)).copied().unwrap_or(value * value);
+            let sum = (ROUNDING * u_inner).powi(2) * *terms as f64 * (value * value / 3.0 + q / 6.0);
+            // The products themselves are rounded where they are not fused.
+            variance += sum + (ROUNDING * u_inner).powi(2) * q;
+            bound += SUM_SIGMAS * sum.sqrt() + u_inner * q.sqrt();
+            // Where bias and product are not fused, the product is rounded before the bias comes to it:
+            // |product| is at most |result| + |bias|.
+            if addend > 0.0 {
+                bound += u_out * (value.abs() + addend);
+            }
+        }
+        Exactness::Function { ulp, roundings } => {
+            let function = u_inner * ulp.max(FUNCTION_ULP) * scale;
+            let visible = f64::from(*roundings) * ROUNDING * u_out * scale;
+            variance += (ROUNDING * function).powi(2) + visible * visible;
+            bound += function + f64::from(*roundings) * u_out * scale;
+        }
+        Exactness::Exact | Exactness::Rounded | Exactness::Discrete => {
+            let function = u_inner * FUNCTION_ULP * scale;
+            variance += (ROUNDING * function).powi(2);
+            bound += function;
+        }
+    }
+    Allowance { variance, bound }
+}
+
+/// Largest magnitude of the bias that a product is added to; 0 where there is none.
+fn largest_addend(layer: &Layer, call: &Call) -> f64 {
+    if !matches!(layer.op.name(), "linear" | "matmul" | "conv" | "conv_transpose") || call.inputs.len() != 3 {
+        return 0.0;
+    }
+    let shapes: Vec<Option<&[usize]>> = call.inputs.iter().map(|input| Some(input.value.shape())).collect();
+    let Some((first, second)) = crate::op::operands(layer.input_names.as_deref(), &shapes) else { return 0.0 };
+    let bias = call.inputs.iter().enumerate().find(|(slot, _)| *slot != first && *slot != second);
+    bias.map_or(0.0, |(_, bias)| bias.value.iter().filter(|v| v.is_finite()).fold(0.0, |max, v| f64::max(max, v.abs())))
+}
+
+/// Rms of the scale in each row of a norm: mean and variance are sums over the row, and their rounding
+/// reaches every element of it, however small.
+fn row_floors(layer: &Layer, reference: &Reference) -> Option<(usize, Vec<f64>)> {
+    let width = reference.scale.shape().last().copied().filter(|&width| width > 1)?;
+    if layer.op.class() != Class::Norm {
+        return None;
+    }
+    let scale = reference.scale.as_slice()?;
+    Some((
+        width,
+        scale.chunks(width).map(|row| (row.iter().map(|s| s * s).sum::<f64>() / width as f64).sqrt()).collect(),
+    ))
+}
+
+/// Holds a recorded output against the exact result. `None` where nothing can be said (private, packed).
+fn own_error(
+    layer: &Layer,
+    output: &Tensor,
+    reference: &Reference,
+    addend: f64,
+    valid: Option<&[bool]>,
+) -> Option<OwnError> {
+    let mut recorded = output.decode()?;
+    let exact = reference.value.as_standard_layout();
+    let exact = exact.as_slice()?;
+    if recorded.len() != exact.len() {
+        return None;
+    }
+    // What does not count is as it should be.
+    for ((y, &r), _) in recorded.iter_mut().zip(exact).zip(valid.unwrap_or_default()).filter(|(_, counts)| !**counts) {
+        *y = r;
+    }
+    let dtype = output.dtype();
+    let moves =
+        matches!(reference.exactness, Exactness::Exact | Exactness::Discrete) || dtype.unit_roundoff().is_none();
+    let casts = layer.op.class() == Class::Cast;
+    if moves || casts {
+        return Some(exactly(&recorded, exact, dtype, casts, &reference.exactness));
+    }
+    let u_out = dtype.unit_roundoff()?;
+    let declared = layer.compute.and_then(DType::unit_roundoff).map_or(u_out, |u| u.max(u_out));
+    let u_inner = layer.accumulate.and_then(DType::unit_roundoff).unwrap_or(DEFAULT_ACCUMULATOR).max(f64::MIN_POSITIVE);
+    let subnormal = dtype.smallest_subnormal()?;
+    let (mut error_sq, mut expected_sq, mut exact_sq) = (0.0, 0.0, 0.0);
+    let (mut worst, mut worst_at) = (0.0f64, 0);
+    let max = dtype.max_finite()?;
+    let floors = row_floors(layer, reference);
+    for (at, (&y, &r)) in recorded.iter().zip(exact).enumerate() {
+        // Special values have their own analysis; a result beyond the range may round to either.
+        if !y.is_finite() || !r.is_finite() || (r.abs() > max && y.abs() >= max) {
+            continue;
+        }
+        let floor = floors.as_ref().map_or(0.0, |(width, rows)| rows[at / width]);
+        let allowed = allowance(reference, at, floor, r, addend, declared, u_inner, subnormal);
+        let d = y - r;
+        error_sq += d * d;
+        exact_sq += r * r;
+        expected_sq += allowed.variance;
+        let z = if d == 0.0 { 0.0 } else { d.abs() / allowed.bound };
+        if z > worst {
+            (worst, worst_at) = (z, at as u64);
+        }
+    }
+    let excess = if error_sq == 0.0 { 0.0 } else { (error_sq / expected_sq.max(f64::MIN_POSITIVE)).sqrt() };
+    let relative = if error_sq == 0.0 {
+        Some(0.0)
+    } else {
+        (exact_sq > 0.0).then(|| (error_sq / exact_sq).sqrt()).filter(|r| r.is_finite())
+    };
+    // Few elements say little about the mean: their own bound decides.
+    let spread = 1.0 + SUM_SPREAD / (recorded.len() as f64).sqrt();
+    let is_out = excess > INTRODUCED * spread || worst > INTRODUCED_ELEMENT;
+    let shown = relative.map_or("not defined".to_string(), figure);
+    let why = format!(
+        "from its own inputs the exact result is rel_l2 {shown} away: {} times what rounding leaves (limit {}), the worst element {} times its bound (limit {INTRODUCED_ELEMENT})",
+        figure(excess),
+        figure(INTRODUCED * spread),
+        figure(worst),
+    );
+    Some(OwnError {
+        relative,
+        excess,
+        element: worst,
+        element_at: worst_at,
+        inexact: 0,
+        is_out,
+        explained_by: None,
+        why,
+        exact: None,
+    })
+}
+
+/// Movers, indices and casts: right or wrong, nothing between.
+fn exactly(recorded: &[f64], exact: &[f64], dtype: DType, casts: bool, exactness: &Exactness) -> OwnError {
+    let is_float = dtype.unit_roundoff().is_some();
+    let (mut inexact, mut first, mut error_sq, mut exact_sq) = (0u64, 0u64, 0.0, 0.0);
+    for (at, (&y, &r)) in recorded.iter().zip(exact).enumerate() {
+        let same = y == r
+            || (y.is_nan() && r.is_nan())
+            || is_float && casts && rounds_to(r, y, dtype)
+            // An integer cast truncates towards zero.
+            || !is_float && casts && (r.trunc() == y || !r.is_finite());
+        if same {
+            continue;
+        }
+        if inexact == 0 {
+            first = at as u64;
+        }
+        inexact += 1;
+        if y.is_finite() && r.is_finite() {
+            error_sq += (y - r) * (y - r);
+        }
+        exact_sq += if r.is_finite() { r * r } else { 0.0 };
+    }
+    for &r in exact.iter().filter(|r| r.is_finite()) {
+        exact_sq = f64::max(exact_sq, r * r);
+    }
+    let what = match (casts, exactness) {
+        (true, _) => "are not correctly rounded",
+        (_, Exactness::Discrete) => "differ from what its own inputs give",
+        _ => "are not the elements it was given, bit for bit",
+    };
+    let why = if inexact == 0 {
+        "exact: it does just what its inputs say".to_string()
+    } else {
+        format!("{inexact} of {} elements {what}, the first at {first}", recorded.len())
+    };
+    let relative = if inexact == 0 { Some(0.0) } else { (exact_sq > 0.0).then(|| (error_sq / exact_sq).sqrt()) };
+    let excess = if inexact == 0 { 0.0 } else { f64::MAX };
+    OwnError {
+        relative,
+        excess,
+        element: excess,
+        element_at: first,
+        inexact,
+        is_out: inexact > 0,
+        explained_by: None,
+        why,
+        exact: None,
+    }
+}
+
+/// Whether `recorded` is `exact` correctly rounded to `dtype`; a tie may go either way, for devices
+/// round ties to even or away from zero.
+fn rounds_to(exact: f64, recorded: f64, dtype: DType) -> bool {
+    if !exact.is_finite() || !recorded.is_finite() {
+        let beyond = dtype.max_finite().is_some_and(|max| exact.abs() > max * (1.0 - f64::EPSILON));
+        return beyond && (recorded.is_infinite() || recorded.abs() == dtype.max_finite().unwrap_or(0.0))
+            || exact.is_nan() && recorded.is_nan();
+    }
+    if ulp_distance(dtype, exact, recorded) == Some(0) {
+        return true;
+    }
+    Format::of(dtype).is_some_and(|format| format.round(exact, Rounding::NearestAway) == recorded)
+}
+
+/// The compute format that explains an error best: operands rounded to it leave less than a third of
+/// the error, and what is left is within the limits.
+fn reduced_format(
+    call: &Call,
+    slot: usize,
+    layer: &Layer,
+    output: &Tensor,
+    valid: Option<&[bool]>,
+    excess: f64,
+) -> Option<(&'static str, Rounding)> {
+    let addend = largest_addend(layer, call);
+    let mut best: Option<(f64, &'static str, Rounding)> = None;
+    for format in REDUCED {
+        for rounding in [Rounding::NearestEven, Rounding::NearestAway, Rounding::Truncate] {
+            let mut reduced = call.clone();
+            for operand in reduced.inputs.iter_mut().filter(|operand| operand.dtype.unit_roundoff().is_some()) {
+                operand.value = operand.value.mapv(|v| format.round(v, rounding)).into_shared();
+            }
+            let Ok(references) = replay::replay(&reduced) else { continue };
+            let Some(error) = references
+                .into_iter()
+                .nth(slot)
+                .flatten()
+                .and_then(|reference| own_error(layer, output, &reference, addend, valid))
+            else {
+                continue;
+            };
+            if error.excess < excess / 3.0 && best.is_none_or(|(known, ..)| error.excess < 0.9 * known) {
+                best = Some((error.excess, format.name, rounding));
+            }
+        }
+    }
+    best.map(|(_, name, rounding)| (name, rounding))
+}
