@@ -14,6 +14,7 @@
 
 pub mod case;
 pub mod compare;
+pub mod diagnose;
 pub mod error;
 pub mod judge;
 pub mod op;
