@@ -12,6 +12,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod blacklist;
 pub mod case;
 pub mod compare;
 pub mod diagnose;
@@ -19,6 +20,7 @@ pub mod error;
 pub mod judge;
 pub mod op;
 pub mod pairing;
+pub mod preflight;
 pub mod replay;
 pub mod run;
 pub mod tensor;
