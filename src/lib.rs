@@ -12,11 +12,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod bisect;
 pub mod blacklist;
 pub mod case;
 pub mod compare;
 pub mod diagnose;
 pub mod error;
+pub mod golden;
 pub mod judge;
 pub mod op;
 pub mod pairing;
