@@ -22,8 +22,10 @@ pub mod golden;
 pub mod judge;
 pub mod op;
 pub mod pairing;
+pub mod pipeline;
 pub mod preflight;
 pub mod replay;
+pub mod report;
 pub mod run;
 pub mod tensor;
 
