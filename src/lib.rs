@@ -15,6 +15,7 @@
 pub mod bisect;
 pub mod blacklist;
 pub mod case;
+pub mod cli;
 pub mod compare;
 pub mod diagnose;
 pub mod error;
