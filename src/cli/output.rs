@@ -91,19 +91,21 @@ impl Sinks {
 
     /// Writes every report; shows it on the terminal unless one went to stdout.
     pub(super) fn write(&self, document: &Document, screen: &mut Screen) -> Result<(), Stop> {
-        let mut to_stdout = false;
+        // Files first: they are whole whether or not the reader of stdout stays.
         for (format, file) in &self.files {
-            match file {
-                Some(path) => write_file(path, |out| format.write(document, out))?,
-                None => {
-                    to_stdout = true;
-                    format.write(document, &mut screen.out())?;
-                }
+            if let Some(path) = file {
+                write_file(path, |out| format.write(document, out))?;
             }
         }
-        if !to_stdout {
-            let style = screen.style(self.all);
-            terminal::write(document, style, &mut screen.out())?;
+        let to_stdout = self.files.iter().find(|(_, file)| file.is_none());
+        let written = match to_stdout {
+            Some((format, _)) => format.write(document, &mut screen.out()),
+            None => terminal::write(document, screen.style(self.all), &mut screen.out()),
+        };
+        match written {
+            // The reader has seen enough; what was found, and so the exit status, stays.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            written => written?,
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 
 use super::birth::SpecialKind;
+use super::flow::MOST_FOLLOWED;
 use super::reach;
 use crate::compare::{self, Side};
 use crate::error::Result;
@@ -32,6 +33,9 @@ pub struct LoneBirth {
     pub ended: Option<LayerId>,
     /// Layers they reached.
     pub reached: Vec<LayerId>,
+    /// Whether they went further, but were not followed: births are followed to two million layers in
+    /// all, for each of many may reach each layer.
+    pub is_cut: bool,
 }
 
 /// What special values one tensor holds.
@@ -61,15 +65,23 @@ pub fn births_within(run: &Run, on_progress: &(dyn Fn(u64, u64) + Sync)) -> Resu
         .flatten()
         .collect();
     let mut births = Vec::new();
+    let mut left = MOST_FOLLOWED;
     for layer in &run.layers {
         for &output in layer.outputs.iter().filter(|id| holds.contains_key(id)) {
-            births.extend(at(run, layer.id, output, &holds)?);
+            births.extend(at(run, layer.id, output, &holds, &mut left)?);
         }
     }
     Ok(births)
 }
 
-fn at(run: &Run, id: LayerId, output: TensorId, holds: &BTreeMap<TensorId, Holds>) -> Result<Vec<LoneBirth>> {
+/// Births in one tensor; `left` is how many layers births may still be followed to.
+fn at(
+    run: &Run,
+    id: LayerId,
+    output: TensorId,
+    holds: &BTreeMap<TensorId, Holds>,
+    left: &mut usize,
+) -> Result<Vec<LoneBirth>> {
     let layer = run.layer(id);
     let Some(tensor) = run.load(output)? else { return Ok(Vec::new()) };
     let Some(map) = compare::special_map_alone(&tensor) else { return Ok(Vec::new()) };
@@ -91,6 +103,7 @@ fn at(run: &Run, id: LayerId, output: TensorId, holds: &BTreeMap<TensorId, Holds
         let Some(first) = born.iter().position(|&flag| flag) else { continue };
         let placed = matches!(layer.op.class(), Class::Mover | Class::Factory | Class::Source | Class::Uninitialised);
         let (mut went, mut stopped) = (BTreeSet::new(), BTreeSet::new());
+        let mut is_cut = false;
         let mut queue = vec![output];
         while let Some(tensor) = queue.pop() {
             for &(consumer, _) in &run.tensor(tensor).consumers {
@@ -98,7 +111,10 @@ fn at(run: &Run, id: LayerId, output: TensorId, holds: &BTreeMap<TensorId, Holds
                     run.layer(consumer).outputs.iter().copied().filter(|t| holds.contains_key(t)).collect();
                 if held.is_empty() {
                     stopped.insert(consumer);
+                } else if *left == 0 {
+                    is_cut |= !went.contains(&consumer);
                 } else if went.insert(consumer) {
+                    *left -= 1;
                     queue.extend(held);
                 }
             }
@@ -118,8 +134,9 @@ fn at(run: &Run, id: LayerId, output: TensorId, holds: &BTreeMap<TensorId, Holds
             } else {
                 went.iter().copied().find(|&layer| holds_nan(layer))
             },
-            ended: if reaches_end { None } else { stopped.last().copied() },
+            ended: if reaches_end || is_cut { None } else { stopped.last().copied() },
             reached: went.into_iter().collect(),
+            is_cut,
         });
     }
     Ok(births)

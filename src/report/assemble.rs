@@ -340,6 +340,8 @@ pub fn lone_births(run: &Run, births: &[crate::diagnose::LoneBirth]) -> Vec<Birt
         } else {
             ("computed", format!("{} makes it from inputs that hold none at places that lead there; --golden tells whether it belongs there", layer.op_name))
         };
+        let cut = "not followed further: births were followed to as many layers as are listed";
+        let why = if birth.is_cut { format!("{why}; {cut}") } else { why };
         Birth {
             layer: name(birth.layer),
             candidate_layer: None,

@@ -39,6 +39,24 @@ fn ends(project: &Project) {
     }
 }
 
+/// Gives every layer one float32 more, which is NaN where the first is not.
+fn add_births(project: &Project, name: &str) {
+    let mut header = String::from("{");
+    let mut data = Vec::new();
+    for k in 0..LAYERS {
+        let comma = if k == 0 { "" } else { "," };
+        let (begin, end) = (8 * k, 8 * k + 8);
+        write!(header, r#"{comma}"t{k}":{{"dtype":"F32","shape":[2],"data_offsets":[{begin},{end}]}}"#).unwrap();
+        let (first, second) = if k % 2 == 0 { (value(k), f32::NAN) } else { (f32::NAN, value(k)) };
+        data.extend([first, second].iter().flat_map(|v| v.to_le_bytes()));
+    }
+    header.push('}');
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.bytes());
+    file.extend(data);
+    project.write(&format!("{name}/tensors.safetensors"), file);
+}
+
 /// The number that layer k holds: none equals its neighbours'.
 fn value(k: usize) -> f32 {
     1.0 + (k % 1000) as f32
@@ -133,4 +151,16 @@ fn one_layer_that_reads_all_tensors() {
         });
     }
     ends(&project);
+}
+
+#[test]
+fn every_layer_makes_a_nan_that_reaches_all_later_ones() {
+    let project = Project::empty();
+    write(&project, "a", |k| (format!("l{k}"), op(k, "relu"), chain(k), value(k)));
+    add_births(&project, "a");
+    let said = project.goldline(&["nan", "a"]);
+    assert_eq!(said.status, 1);
+    // Nothing is left out in silence.
+    assert!(said.out.lines().next().is_some_and(|line| line.starts_with("nan  l0 ")), "{}", &said.out[..300]);
+    assert!(said.out.contains("not followed further"));
 }
