@@ -11,7 +11,6 @@ use super::introduced::{OwnError, Replayed};
 use super::limit::figure;
 use super::replaying::Replays;
 use super::threshold::{PEERS_APART, PEERS_LEAST, vendor_tolerance};
-use crate::op::Class;
 use crate::run::{LayerId, Run};
 use crate::tensor::DType;
 
@@ -81,19 +80,8 @@ fn groups(
     let mut groups: BTreeMap<(String, DType), Vec<Member>> = BTreeMap::new();
     for layer in &candidate.layers {
         // What must be exact is either right or broken.
-        let is_exact = matches!(
-            layer.op.class(),
-            Class::Source
-                | Class::Uninitialised
-                | Class::Factory
-                | Class::Random
-                | Class::Mover
-                | Class::Cast
-                | Class::Selection
-                | Class::Logic
-                | Class::Quantizer
-        );
-        let Some(Replayed::Done(outputs)) = replays.candidate(layer.id).filter(|_| !is_exact && counts(layer.id))
+        let Some(Replayed::Done(outputs)) =
+            replays.candidate(layer.id).filter(|_| layer.op.rounds() && counts(layer.id))
         else {
             continue;
         };

@@ -14,7 +14,7 @@ use super::layer::summarise;
 use super::peers;
 use super::threshold::BOTH_SIDES;
 use super::valid::ValidPositions;
-use super::verdict::case_verdict;
+use super::verdict::judge_again;
 use super::{Judgement, TensorJudgement, Verdict};
 use crate::case::{Case, Metric};
 use crate::error::Result;
@@ -149,18 +149,7 @@ pub(super) fn settle(
         }
     }
     judgement.replays = replays;
-    let extra: Vec<String> = judgement.replays.extra_out.iter().map(|&id| candidate.display_name(id)).collect();
-    let mut notes = Vec::new();
-    (judgement.verdict, judgement.why) = case_verdict(
-        golden,
-        candidate,
-        &judgement.layers,
-        &judgement.differing_sources,
-        &judgement.uncompared_ends,
-        &judgement.tensors,
-        &extra,
-        &mut notes,
-    );
+    judge_again(judgement, golden, candidate);
     Ok(())
 }
 

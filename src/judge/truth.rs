@@ -16,7 +16,7 @@ use super::ratio::{NoRho, Ratios, ratios};
 use super::replaying::Replays;
 use super::threshold::{Level, TRUTH_BETTER, TRUTH_JUMP, TRUTH_RHO, vendor_tolerance};
 use super::valid::ValidPositions;
-use super::verdict::case_verdict;
+use super::verdict::judge_again;
 use super::{Judgement, Replayed, Verdict, coarser, layer::summarise, source};
 use crate::case::{Case, Metric};
 use crate::compare;
@@ -121,18 +121,7 @@ pub(super) fn settle(
     let mut findings = follow(golden, judgement, &seen, nothing());
     change_verdicts(judgement, &mut findings, golden, case);
     judgement.truth = Some(findings);
-    let extra: Vec<String> = judgement.replays.extra_out.iter().map(|&id| candidate.display_name(id)).collect();
-    // Its remarks were made when the case was judged first.
-    (judgement.verdict, judgement.why) = case_verdict(
-        golden,
-        candidate,
-        &judgement.layers,
-        &judgement.differing_sources,
-        &judgement.uncompared_ends,
-        &judgement.tensors,
-        &extra,
-        &mut Vec::new(),
-    );
+    judge_again(judgement, golden, candidate);
     Ok(())
 }
 

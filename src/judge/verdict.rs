@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{CaseVerdict, LayerJudgement, TensorJudgement, Verdict};
+use super::{CaseVerdict, Judgement, LayerJudgement, TensorJudgement, Verdict};
 use crate::op::Class;
 use crate::pairing::TensorPair;
 use crate::run::{LayerId, Run, TensorId};
@@ -84,4 +84,19 @@ pub(super) fn case_verdict(
         CaseVerdict::Pass,
         format!("all {} layers that were compared are within tolerance", count(&|v| v == Verdict::Pass)),
     )
+}
+
+/// The verdict anew, after layers of `judgement` changed theirs. Its remarks were made the first time.
+pub(super) fn judge_again(judgement: &mut Judgement, golden: &Run, candidate: &Run) {
+    let extra: Vec<String> = judgement.replays.extra_out.iter().map(|&id| candidate.display_name(id)).collect();
+    (judgement.verdict, judgement.why) = case_verdict(
+        golden,
+        candidate,
+        &judgement.layers,
+        &judgement.differing_sources,
+        &judgement.uncompared_ends,
+        &judgement.tensors,
+        &extra,
+        &mut Vec::new(),
+    );
 }

@@ -185,6 +185,22 @@ impl Op {
         self.class() == Class::Source
     }
 
+    /// Computes in floating point and so rounds: every other class is either right or wrong.
+    pub fn rounds(self) -> bool {
+        !matches!(
+            self.class(),
+            Class::Source
+                | Class::Uninitialised
+                | Class::Factory
+                | Class::Random
+                | Class::Mover
+                | Class::Cast
+                | Class::Selection
+                | Class::Logic
+                | Class::Quantizer
+        )
+    }
+
     /// Moves elements without changing them.
     pub fn is_mover(self) -> bool {
         self.class() == Class::Mover

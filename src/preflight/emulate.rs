@@ -88,20 +88,7 @@ pub(super) fn layer(run: &Run, layer: &Layer, target: &Target) -> Result<Emulate
 
 /// Whether the operator has something to replay within the bounds that the judgement keeps by default.
 fn is_replayed(run: &Run, layer: &Layer) -> bool {
-    let class = layer.op.class();
-    let is_exact = matches!(
-        class,
-        Class::Source
-            | Class::Uninitialised
-            | Class::Factory
-            | Class::Random
-            | Class::Mover
-            | Class::Cast
-            | Class::Selection
-            | Class::Logic
-            | Class::Quantizer
-    );
-    if is_exact || layer.kind == LayerKind::Module || layer.pass == Pass::Optimizer {
+    if !layer.op.rounds() || layer.kind == LayerKind::Module || layer.pass == Pass::Optimizer {
         return false;
     }
     let extent = |shape: &[usize]| shape.iter().fold(1u64, |n, &extent| n.saturating_mul(extent as u64));
