@@ -10,9 +10,11 @@ mod discover;
 pub mod format;
 mod graph;
 mod layer;
+mod stored;
 
 pub use discover::Located;
 pub use layer::{Attrs, Layer, LayerId, LayerKind, Pass};
+pub use stored::{Encoding, Layout, Stored};
 
 use std::path::{Path, PathBuf};
 
@@ -36,21 +38,6 @@ pub struct TensorInfo {
     pub producer: Option<(LayerId, usize)>,
     /// Layers that read it, with the input slot.
     pub consumers: Vec<(LayerId, usize)>,
-}
-
-/// Where the bytes of a stored tensor lie.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
-    /// Element type.
-    pub dtype: DType,
-    /// Extents.
-    pub shape: Shape,
-    /// Index into [`Run::files`].
-    pub file: usize,
-    /// Offset of the first byte in that file.
-    pub offset: u64,
-    /// Length in bytes.
-    pub len: u64,
 }
 
 /// A line of `stats.jsonl`: statistics recorded for a tensor that may not have been stored.

@@ -5,8 +5,11 @@
 //! real length when the run was opened, so that loading is the same for all. Adding a format is one
 //! file and one line of `FORMATS`.
 
+mod archive;
+mod container;
 mod json;
 mod layers;
+mod load;
 mod manifest;
 mod native;
 mod recognise;
@@ -19,7 +22,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::run::{Run, TensorId};
-use crate::tensor::{DataFile, Tensor};
+use crate::tensor::Tensor;
 
 pub use write::write_run;
 
@@ -49,21 +52,5 @@ pub(super) fn load(run: &Run, id: TensorId) -> Result<Option<Tensor>> {
     let Some(path) = run.files.get(stored.file) else {
         return Err(Error::at(&run.path, format_args!("tensor `{}` lies in no file of the run", info.name)));
     };
-    let file = DataFile::open(path)?;
-    if stored.offset.checked_add(stored.len).is_none_or(|end| end > file.len()) {
-        return Err(Error::at(
-            path,
-            format_args!(
-                "expected {} bytes of tensor `{}`, the file now ends at byte {}: it has changed since it was opened",
-                stored.len,
-                info.name,
-                file.len()
-            ),
-        )
-        .byte(stored.offset));
-    }
-    let bytes = file.read(stored.offset, stored.len)?;
-    Tensor::new(stored.dtype, stored.shape.clone(), bytes)
-        .map(Some)
-        .map_err(|e| Error::at(path, format_args!("tensor `{}`: {e}", info.name)).byte(stored.offset))
+    load::tensor(path, &info.name, stored).map(Some)
 }

@@ -101,7 +101,7 @@ fn headers(dir: &Path, names: &[String]) -> Result<Shards> {
                 let text = format!("tensor `{}` also lies in `{other}`: expected each tensor once", entry.name);
                 return Err(Error::at(&path, text).byte(entry.offset));
             }
-            let stored = Stored { dtype: entry.dtype, shape: entry.shape, file, offset: entry.offset, len: entry.len };
+            let stored = Stored::dense(entry.dtype, entry.shape, file, entry.offset, entry.len);
             shards.stored.push((entry.name, stored));
         }
         shards.files.push(path);
