@@ -10,9 +10,10 @@ use ndarray::ArrayD;
 
 use super::limit::figure;
 use super::recorded::recorded_call;
+use super::slope::Slope;
 use super::threshold::{
-    DEFAULT_ACCUMULATOR, FUNCTION_ULP, INTRODUCED, INTRODUCED_ELEMENT, REPLAY_ELEMENTS, REPLAY_PRODUCTS, ROUNDING,
-    SUM_SIGMAS, SUM_SPREAD,
+    ARITHMETIC_ULP, DEFAULT_ACCUMULATOR, FUNCTION_ULP, INTRODUCED, INTRODUCED_ELEMENT, REPLAY_ELEMENTS,
+    REPLAY_PRODUCTS, ROUNDING, SUM_SIGMAS, SUM_SPREAD,
 };
 use crate::compare::ulp_distance;
 use crate::error::Result;
@@ -226,13 +227,13 @@ fn allowance(
             }
         }
         Exactness::Function { ulp, roundings } => {
-            let function = u_inner * ulp.max(FUNCTION_ULP) * scale;
+            let function = u_inner * if *ulp > ARITHMETIC_ULP { ulp.max(FUNCTION_ULP) } else { *ulp } * scale;
             let visible = f64::from(*roundings) * ROUNDING * u_out * scale;
             variance += (ROUNDING * function).powi(2) + visible * visible;
             bound += function + f64::from(*roundings) * u_out * scale;
         }
         Exactness::Exact | Exactness::Rounded | Exactness::Discrete => {
-            let function = u_inner * FUNCTION_ULP * scale;
+            let function = u_inner * ARITHMETIC_ULP * scale;
             variance += (ROUNDING * function).powi(2);
             bound += function;
         }
@@ -298,6 +299,7 @@ fn own_error(
     let (mut worst, mut worst_at) = (0.0f64, 0);
     let max = dtype.max_finite()?;
     let floors = row_floors(layer, reference);
+    let mut slope = Slope::new(dtype, recorded.len(), reference.value.shape());
     for (at, (&y, &r)) in recorded.iter().zip(exact).enumerate() {
         // Special values have their own analysis; a result beyond the range may round to either.
         if !y.is_finite() || !r.is_finite() || (r.abs() > max && y.abs() >= max) {
@@ -306,6 +308,7 @@ fn own_error(
         let floor = floors.as_ref().map_or(0.0, |(width, rows)| rows[at / width]);
         let allowed = allowance(reference, at, floor, r, addend, declared, u_inner, subnormal);
         let d = y - r;
+        slope.add(at, y, r);
         error_sq += d * d;
         exact_sq += r * r;
         expected_sq += allowed.variance;
@@ -322,14 +325,18 @@ fn own_error(
     };
     // Few elements say little about the mean: their own bound decides.
     let spread = 1.0 + SUM_SPREAD / (recorded.len() as f64).sqrt();
-    let is_out = excess > INTRODUCED * spread || worst > INTRODUCED_ELEMENT;
+    let bias = slope.bias();
+    let is_out = excess > INTRODUCED * spread || worst > INTRODUCED_ELEMENT || bias.is_some();
     let shown = relative.map_or("not defined".to_string(), figure);
-    let why = format!(
+    let mut why = format!(
         "from its own inputs the exact result is rel_l2 {shown} away: {} times what rounding leaves (limit {}), the worst element {} times its bound (limit {INTRODUCED_ELEMENT})",
         figure(excess),
         figure(INTRODUCED * spread),
         figure(worst),
     );
+    if let Some(bias) = bias {
+        why = format!("{why}; {bias}");
+    }
     Some(OwnError {
         relative,
         excess,

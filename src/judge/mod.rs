@@ -20,6 +20,7 @@ mod ratio;
 mod recorded;
 mod replaying;
 mod settle;
+mod slope;
 mod source;
 pub mod threshold;
 mod truth;

@@ -158,15 +158,43 @@ impl Judge<'_> {
             }
             for (slot, &output) in layer.outputs.iter().enumerate() {
                 let is_end = self.golden.tensor(output).consumers.is_empty() && !layer.op.is_auxiliary(slot);
-                let judged = &layers[layer.id.0 as usize];
-                let compared = judged.outputs.iter().any(|(s, pair)| {
-                    *s == slot && !matches!(self.measurements.get(*pair), None | Some(Measured::NotStored(_)))
-                });
-                if is_end && !compared {
+                if is_end && !self.is_compared(layers, layer.id, slot) && !self.moves_compared(layers, layer.id) {
                     ends.push(output);
                 }
             }
         }
         ends
+    }
+
+    fn is_compared(&self, layers: &[LayerJudgement], id: LayerId, slot: usize) -> bool {
+        layers[id.0 as usize]
+            .outputs
+            .iter()
+            .any(|(s, pair)| *s == slot && !matches!(self.measurements.get(*pair), None | Some(Measured::NotStored(_))))
+    }
+
+    /// Whether a layer without partner only moves what was compared before it: a copy of a gradient
+    /// into a buffer says nothing that the gradient does not.
+    fn moves_compared(&self, layers: &[LayerJudgement], id: LayerId) -> bool {
+        let mut known = HashSet::new();
+        let mut pending = vec![id];
+        while let Some(id) = pending.pop() {
+            let layer = self.golden.layer(id);
+            if !matches!(layer.op.class(), Class::Mover | Class::Cast) {
+                return false;
+            }
+            // What a copy overwrites does not count.
+            let source = layer.input("src").or(layer.inputs.last().copied().filter(|_| layer.op_name == "copy_"));
+            let read = source.map_or_else(|| layer.inputs.clone(), |source| vec![source]);
+            for (producer, slot) in read.iter().filter_map(|&input| self.golden.tensor(input).producer) {
+                if !self.is_compared(layers, producer, slot) && known.insert(producer) {
+                    pending.push(producer);
+                }
+            }
+            if read.is_empty() {
+                return false;
+            }
+        }
+        true
     }
 }

@@ -25,6 +25,24 @@ pub const ELEMENT: f64 = 32.0;
 /// ULP. Source: healthy fp32 softmax reached 8 and gelu's elements 16 half-ULP.
 pub const FUNCTION_ULP: f64 = 8.0;
 
+/// The same for arithmetic that the standard rounds correctly (add, mul …) and for roots: IEEE 754
+/// leaves nothing to the device but whether a product is fused with what is added to it, and a
+/// hardware root is refined to 1 ULP; noise of one ULP on every value must pass.
+pub const ARITHMETIC_ULP: f64 = 2.0;
+
+/// Standard errors by which the slope of 16-bit outputs over their exact values must miss 1. The
+/// errors of roundings are independent of the value's sign and of each other, so that the slope of
+/// thousands of elements is known far better than one of them: at 6 a healthy layer in 10^9 is out.
+pub const SLOPE_SIGMAS: f64 = 6.0;
+
+/// Smallest bias of the slope that counts, in unit roundoffs of the output: functions that are a few
+/// ULP of fp32 off on one side make less (2^-21 against 2^-13 here for fp16).
+pub const SLOPE_BIAS: f64 = 0.25;
+
+/// Fewest rows over which the slope's standard error is formed: of fewer it is itself uncertain by
+/// more than a fifth.
+pub const SLOPE_ROWS: usize = 16;
+
 /// Sums in fp32 unless the run says otherwise.
 pub const DEFAULT_ACCUMULATOR: f64 = 5.960_464_477_539_063e-8;
 

@@ -2,6 +2,7 @@
 //! on shape or position alone.
 
 use super::{PairedBy, Pairing, name, op_key, slot_pairs, without_wrappers};
+use crate::op::Class;
 use crate::run::{Layer, LayerId, Run};
 
 /// Largest table that alignment fills; beyond it a stretch stays unpaired rather than cost minutes.
@@ -9,6 +10,21 @@ const MAX_CELLS: usize = 16_000_000;
 
 /// Most links (tensors read, readers of tensors made) that the cells of one table may look at.
 const MAX_LOOKS: usize = 16 * MAX_CELLS;
+
+/// What else than operator and shape must speak for a pair of calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Evidence {
+    /// Nothing: their recorded name is the same.
+    SameName,
+    /// Data flow: their names differ by a counter, which says nothing.
+    Flow,
+}
+
+/// Whether two sequences of calls are too long to be aligned.
+pub(super) fn is_too_long(golden: &Run, candidate: &Run, left: &[&Layer], right: &[&Layer]) -> bool {
+    let links = |run: &Run, side: &[&Layer]| side.iter().map(|layer| links(run, layer)).sum();
+    is_beyond(left.len(), right.len(), links(golden, left), links(candidate, right))
+}
 
 /// Aligns the calls of one name whose counts differ. Name and operator agree already, so data flow
 /// and shape only decide which calls were added.
@@ -19,15 +35,19 @@ pub(super) fn calls(
     left: &[&Layer],
     right: &[&Layer],
     by: PairedBy,
+    evidence: Evidence,
 ) {
-    let links = |run: &Run, side: &[&Layer]| side.iter().map(|layer| links(run, layer)).sum();
-    if is_beyond(left.len(), right.len(), links(golden, left), links(candidate, right)) {
+    if is_too_long(golden, candidate, left, right) {
         return;
     }
     let matched = best_matching(left.len(), right.len(), |i, j| {
         let (g, c) = (left[i], right[j]);
         let shape = if same_shape(golden, candidate, g, c) { 4 } else { return 0 };
-        shape + 4 * flow_agreement(golden, candidate, pairing, g, c) + i64::from(g.name == c.name)
+        let flow = flow_agreement(golden, candidate, pairing, g, c);
+        if evidence == Evidence::Flow && flow <= 0 {
+            return 0;
+        }
+        shape + 4 * flow + i64::from(g.name == c.name)
     });
     for (i, j) in matched {
         pairing.join(left[i], right[j], by);
@@ -66,8 +86,10 @@ pub(super) fn between_anchors(golden: &Run, candidate: &Run, pairing: &mut Pairi
             }
             let flow = flow_agreement(golden, candidate, pairing, g, c);
             let module = !left.module.is_empty() && left.module == right.module;
-            // The operator alone is no evidence: module or data flow must speak for the pair.
-            if flow <= 0 && !module || !same_shape(golden, candidate, g, c) {
+            // The operator alone is no evidence: module or data flow must speak for the pair; for an
+            // operator that only moves data, of which a module holds many, data flow alone.
+            let module_suffices = module && !matches!(g.op.class(), Class::Mover | Class::Cast);
+            if flow <= 0 && !module_suffices || !same_shape(golden, candidate, g, c) {
                 return 0;
             }
             2 + 4 * flow.max(0) + 3 * i64::from(module)

@@ -12,6 +12,8 @@ mod content;
 mod name;
 mod slots;
 
+use align::Evidence;
+
 pub use name::{WRAPPERS, without_call, without_wrappers};
 pub use slots::slot_pairs;
 
@@ -169,9 +171,10 @@ fn by_name(
     candidate_key: &dyn Fn(&str) -> String,
 ) {
     let mut candidates = groups(candidate, &|id| pairing.golden_of(id).is_some(), candidate_key);
+    let mut goldens = groups(golden, &|id| pairing.partner(id).is_some(), golden_key);
     let mut left_golden = Vec::new();
-    let mut unequal = Vec::new();
-    for (key, layers) in groups(golden, &|id| pairing.partner(id).is_some(), golden_key) {
+    let mut unequal = counted_apart(golden, candidate, &mut goldens, &mut candidates);
+    for (key, layers) in goldens {
         let Some(others) = candidates.remove(&key) else {
             left_golden.extend(layers);
             continue;
@@ -183,14 +186,14 @@ fn by_name(
                 pairing.join(g, c, by);
             }
         } else {
-            unequal.push((layers, others));
+            unequal.push((layers, others, Evidence::SameName));
         }
     }
     // One side ran it more often (recomputation, an inserted cast), or a mover moves something else:
     // call numbers do not answer each other, so the calls are aligned, once all that surrounds them
     // has its partner.
-    for (layers, others) in unequal {
-        align::calls(golden, candidate, pairing, &layers, &others, by);
+    for (layers, others, evidence) in unequal {
+        align::calls(golden, candidate, pairing, &layers, &others, by, evidence);
     }
     // A module or operator that was replaced by another kind keeps its name: a name that is left on
     // both sides exactly once still pairs, unless one only moves data and the other computes.
@@ -209,6 +212,49 @@ fn by_name(
             pairing.join(g, c, by);
         }
     }
+}
+
+/// Two sides of a group of layers that are to be aligned, and what must speak for a pair.
+type Unaligned<'g, 'c> = (Vec<&'g Layer>, Vec<&'c Layer>, Evidence);
+
+/// Takes out the layers whose names differ by a counter alone (`view`, `view_1` …) and of which one
+/// side has more: there equal counters do not answer each other, for an operator that was inserted
+/// on one side shifts all that follow.
+fn counted_apart<'g, 'c>(
+    golden: &'g Run,
+    candidate: &'c Run,
+    goldens: &mut BTreeMap<Group, Vec<&'g Layer>>,
+    candidates: &mut BTreeMap<Group, Vec<&'c Layer>>,
+) -> Vec<Unaligned<'g, 'c>> {
+    let family = |(pass, kind, name, op): &Group| {
+        let base = name::without_counter(name).unwrap_or(name);
+        (*pass, *kind, base.to_string(), op.clone())
+    };
+    let mut families: BTreeMap<Group, (Vec<Group>, Vec<Group>)> = BTreeMap::new();
+    let computed = |layers: &[&Layer]| layers[0].op.class() != Class::Source;
+    for (key, _) in goldens.iter().filter(|(_, layers)| computed(layers)) {
+        families.entry(family(key)).or_default().0.push(key.clone());
+    }
+    for (key, _) in candidates.iter().filter(|(_, layers)| computed(layers)) {
+        families.entry(family(key)).or_default().1.push(key.clone());
+    }
+    let mut unaligned = Vec::new();
+    for (left, right) in families.into_values().filter(|(left, right)| left != right && left.len() + right.len() > 2) {
+        fn members<'r>(groups: &BTreeMap<Group, Vec<&'r Layer>>, keys: &[Group]) -> Vec<&'r Layer> {
+            let mut all: Vec<&Layer> = keys.iter().filter_map(|key| groups.get(key)).flatten().copied().collect();
+            all.sort_by_key(|layer| layer.id);
+            all
+        }
+        let (ours, theirs) = (members(goldens, &left), members(candidates, &right));
+        // Too many to be aligned: their names are the better guess.
+        if ours.is_empty() || theirs.is_empty() || align::is_too_long(golden, candidate, &ours, &theirs) {
+            continue;
+        }
+        left.iter().for_each(|key| drop(goldens.remove(key)));
+        right.iter().for_each(|key| drop(candidates.remove(key)));
+        unaligned.push((ours, theirs, Evidence::Flow));
+    }
+    unaligned
 }
 
 /// Whether two operators of different names may stand for each other at all.

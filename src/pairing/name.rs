@@ -26,6 +26,14 @@ pub fn without_call(name: &str) -> &str {
     }
 }
 
+/// The name without the counter that tracers append to tell layers of one operator apart (`view`,
+/// `view_1`, `view_2` …), or `None` where it bears none.
+pub(super) fn without_counter(name: &str) -> Option<&str> {
+    let (base, digits) = name.rsplit_once('_')?;
+    let is_counter = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) && !digits.starts_with('0');
+    (is_counter && !base.is_empty() && !base.ends_with('.')).then_some(base)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,5 +48,9 @@ mod tests {
         assert_eq!(without_call("a@2"), "a");
         assert_eq!(without_call("a#b"), "a#b");
         assert_eq!(without_call("#1"), "#1");
+        assert_eq!(without_counter("a.view_12"), Some("a.view"));
+        assert_eq!(without_counter("a.view"), None);
+        assert_eq!(without_counter("a.view_0"), None);
+        assert_eq!(without_counter("a._1"), None);
     }
 }
