@@ -9,11 +9,11 @@ use std::sync::Arc;
 use ndarray::ArrayD;
 
 use super::limit::figure;
-use super::recorded::recorded_call;
+use super::recorded;
+use super::rows::{self, Bounds, Extent};
 use super::slope::Slope;
 use super::threshold::{
-    ARITHMETIC_ULP, DEFAULT_ACCUMULATOR, FUNCTION_ULP, INTRODUCED, INTRODUCED_ELEMENT, REPLAY_ELEMENTS,
-    REPLAY_PRODUCTS, ROUNDING, SUM_SIGMAS, SUM_SPREAD,
+    ARITHMETIC_ULP, DEFAULT_ACCUMULATOR, FUNCTION_ULP, INTRODUCED, INTRODUCED_ELEMENT, ROUNDING, SUM_SIGMAS, SUM_SPREAD,
 };
 use crate::compare::ulp_distance;
 use crate::error::Result;
@@ -93,7 +93,11 @@ impl Replayed {
 /// Which elements of an output slot count; `None` where all do.
 pub(super) type ValidElements<'a> = &'a dyn Fn(LayerId, usize) -> Option<Vec<bool>>;
 
-/// Replays one layer of `run`. `keep` asks for the exact results; `valid` says which elements count.
+/// The rows of a layer's first output that differ most between the two runs.
+pub(super) type DifferingRows<'a> = &'a dyn Fn(LayerId) -> Vec<usize>;
+
+/// Replays one layer of `run`. `keep` asks for the exact results; `valid` says which elements count,
+/// `differing` which rows are asked about first where not all can be.
 ///
 /// # Errors
 /// A tensor that cannot be read.
@@ -103,12 +107,36 @@ pub(super) fn replay_layer(
     mode: ReplayMode,
     keep: bool,
     valid: ValidElements<'_>,
+    differing: DifferingRows<'_>,
+) -> Result<Replayed> {
+    let bounds = match mode {
+        ReplayMode::Never => return Ok(Replayed::Skipped("replay is off".into())),
+        ReplayMode::Auto => Some(rows::AUTO),
+        ReplayMode::Always => None,
+    };
+    replay_within(run, id, bounds, keep, valid, differing)
+}
+
+/// The same within `bounds`, where there are any.
+pub(super) fn replay_within(
+    run: &Run,
+    id: LayerId,
+    bounds: Option<Bounds>,
+    keep: bool,
+    valid: ValidElements<'_>,
+    differing: DifferingRows<'_>,
 ) -> Result<Replayed> {
     let layer = run.layer(id);
-    if let Some(reason) = unfit(run, layer, mode) {
+    if let Some(reason) = unfit(layer) {
         return Ok(reason);
     }
-    let call = match recorded_call(run, id)? {
+    let extent = bounds.map_or(Extent::All, |bounds| rows::extent(run, layer, bounds, || differing(id)));
+    let rows = match &extent {
+        Extent::All => None,
+        Extent::Rows(rows) => Some(rows),
+        Extent::TooLarge(reason) => return Ok(Replayed::Skipped(reason.clone())),
+    };
+    let call = match recorded::call(run, id, rows)? {
         Ok(call) => call,
         Err(reason) => return Ok(reason),
     };
@@ -128,7 +156,12 @@ pub(super) fn replay_layer(
             errors.push(None);
             continue;
         };
-        let counts = valid(id, slot);
+        let counts = valid(id, slot).map(|counts| rows.map_or(counts.clone(), |rows| rows.mask(&counts)));
+        let tensor = match rows.map(|rows| rows.of(&tensor)) {
+            None => tensor,
+            Some(Ok(part)) => part,
+            Some(Err(reason)) => return Ok(Replayed::Unmodelled(reason)),
+        };
         let addend = largest_addend(layer, &call);
         let mut error = own_error(layer, &tensor, &reference, addend, counts.as_deref());
         if let Some(error) = error.as_mut().filter(|e| e.is_out && layer.op.class() == Class::Contraction) {
@@ -136,6 +169,11 @@ pub(super) fn replay_layer(
             if let Some((format, rounding)) = error.explained_by {
                 error.why = format!("{}; operands rounded to {format} ({}) explain it", error.why, rounding.name());
             }
+        }
+        if let (Some(error), Some(rows)) = (&mut error, rows) {
+            let width = tensor.shape().last().copied().unwrap_or(1);
+            error.element_at = rows.whole_index(error.element_at, width);
+            error.why = format!("{} (replayed on {} of {} rows)", error.why, rows.chosen.len(), rows.of);
         }
         if keep && let Some(error) = &mut error {
             error.exact = Some(Arc::new(reference.value));
@@ -146,38 +184,12 @@ pub(super) fn replay_layer(
 }
 
 /// Why a layer is not replayed at all.
-fn unfit(run: &Run, layer: &Layer, mode: ReplayMode) -> Option<Replayed> {
-    if mode == ReplayMode::Never {
-        return Some(Replayed::Skipped("replay is off".into()));
-    }
+fn unfit(layer: &Layer) -> Option<Replayed> {
     if layer.kind == LayerKind::Module {
         return Some(Replayed::Skipped("a module is replayed by the operators inside it".into()));
     }
     if matches!(layer.op.class(), Class::Source | Class::Uninitialised | Class::Random) {
         return Some(Replayed::Skipped("a source or factory has nothing to replay".into()));
-    }
-    if mode == ReplayMode::Auto {
-        let extent = |id| {
-            run.dtype_and_shape(id).map_or(0, |(_, shape): (DType, &[usize])| shape.iter().map(|&n| n as u64).product())
-        };
-        let elements: u64 = layer.inputs.iter().chain(&layer.outputs).map(|&id| extent(id)).sum();
-        let shapes: Vec<Option<&[usize]>> =
-            layer.inputs.iter().map(|&t| run.dtype_and_shape(t).map(|(_, s)| s)).collect();
-        let output = layer.outputs.first().map_or(0, |&id| extent(id));
-        let output_shape =
-            layer.outputs.first().and_then(|&id| run.dtype_and_shape(id)).map_or(&[][..], |(_, shape)| shape);
-        let terms = crate::op::reduction_length(
-            layer.op,
-            layer.input_names.as_deref(),
-            &shapes,
-            output_shape,
-            layer.attrs.as_ref(),
-        ) as u64;
-        if elements > REPLAY_ELEMENTS || output.saturating_mul(terms) > REPLAY_PRODUCTS {
-            return Some(Replayed::Skipped(format!(
-                "too large to replay by default ({elements} elements, {terms} terms each)"
-            )));
-        }
     }
     None
 }

@@ -19,6 +19,7 @@ mod probe;
 mod ratio;
 mod recorded;
 mod replaying;
+mod rows;
 mod settle;
 mod slope;
 mod source;

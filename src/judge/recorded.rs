@@ -5,6 +5,7 @@
 use ndarray::{ArcArray, ArrayD, IxDyn};
 
 use super::Replayed;
+use super::rows::Rows;
 use crate::error::Result;
 use crate::replay::{Call, Operand, OutputSpec, function_name};
 use crate::run::{LayerId, Run};
@@ -16,11 +17,24 @@ use crate::tensor::{Kind, Tensor};
 /// # Errors
 /// A tensor that cannot be read.
 pub fn recorded_call(run: &Run, id: LayerId) -> Result<std::result::Result<Call<'_>, Replayed>> {
+    call(run, id, None)
+}
+
+/// The same of some rows alone, where `rows` says which.
+pub(super) fn call<'r>(
+    run: &'r Run,
+    id: LayerId,
+    rows: Option<&Rows>,
+) -> Result<std::result::Result<Call<'r>, Replayed>> {
     let layer = run.layer(id);
     let mut inputs = Vec::with_capacity(layer.inputs.len());
     for (slot, &input) in layer.inputs.iter().enumerate() {
         let Some(tensor) = run.load(input)? else {
             return Ok(Err(Replayed::Skipped("an input was not stored".into())));
+        };
+        let tensor = match taken(rows, slot, tensor) {
+            Ok(tensor) => tensor,
+            Err(reason) => return Ok(Err(Replayed::Unmodelled(reason))),
         };
         let Some(value) = array(&tensor) else {
             let reason = format!("an input is {}, which is not replayed", tensor.dtype());
@@ -33,7 +47,9 @@ pub fn recorded_call(run: &Run, id: LayerId) -> Result<std::result::Result<Call<
         .outputs
         .iter()
         .filter_map(|&output| {
-            run.dtype_and_shape(output).map(|(dtype, shape)| OutputSpec { dtype, shape: shape.to_vec() })
+            let (dtype, shape) = run.dtype_and_shape(output)?;
+            let width = shape.last().copied().unwrap_or(1);
+            Some(OutputSpec { dtype, shape: rows.map_or_else(|| shape.to_vec(), |rows| rows.shape(width)) })
         })
         .collect();
     if outputs.len() != layer.outputs.len() {
@@ -41,6 +57,13 @@ pub fn recorded_call(run: &Run, id: LayerId) -> Result<std::result::Result<Call<
     }
     let function = function_name(layer.schema.as_deref().unwrap_or(&layer.op_name));
     Ok(Ok(Call { function, attrs: layer.attrs.as_ref(), inputs, outputs }))
+}
+
+fn taken(rows: Option<&Rows>, slot: usize, tensor: Tensor) -> std::result::Result<Tensor, String> {
+    match rows {
+        Some(rows) => rows.input(slot, tensor),
+        None => Ok(tensor),
+    }
 }
 
 fn array(tensor: &Tensor) -> Option<ArcArray<f64, IxDyn>> {

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::introduced::{OwnError, ReplayMode, Replayed, replay_layer};
 use super::layer::summarise;
 use super::peers;
-use super::threshold::BOTH_SIDES;
+use super::threshold::{BOTH_SIDES, ROWS_DIFFERING};
 use super::valid::ValidPositions;
 use super::verdict::judge_again;
 use super::{Judgement, TensorJudgement, Verdict};
@@ -75,8 +75,14 @@ pub(super) fn settle(
     let of_golden = |id: LayerId, slot: usize| valid.elements(golden, *golden.layer(id).outputs.get(slot)?);
     let pairing = judgement.pairing.clone();
     let of_candidate = |id: LayerId, slot: usize| of_golden(pairing.golden_of(id)?, slot);
+    // The rows on which the two runs differ most, the same for both sides.
+    let differing = |pair: Option<(LayerId, LayerId)>| {
+        pair.and_then(|(g, c)| differing_rows(golden, candidate, g, c).ok().flatten()).unwrap_or_default()
+    };
+    let differing_golden = |id: LayerId| differing(pairing.partner(id).map(|partner| (id, partner.layer)));
+    let differing_candidate = |id: LayerId| differing(pairing.golden_of(id).map(|golden| (golden, id)));
     let mut replays = Replays {
-        candidate: all(candidate, &|_| true, mode, false, &of_candidate)?,
+        candidate: all(candidate, &|_| true, mode, false, &of_candidate, &differing_candidate)?,
         golden: Vec::new(),
         extra_out: Vec::new(),
     };
@@ -102,11 +108,11 @@ pub(super) fn settle(
                 || replays.candidate[p.layer.0 as usize].as_ref().is_some_and(Replayed::is_out)
         })
     };
-    replays.golden = all(golden, &asks, mode, true, &of_golden)?;
+    replays.golden = all(golden, &asks, mode, true, &of_golden, &differing_golden)?;
     // Exact results of the candidate, where both sides are to be held against each other.
     let asked: Vec<bool> =
         candidate.layers.iter().map(|l| judgement.pairing.golden_of(l.id).is_some_and(asks)).collect();
-    let kept = all(candidate, &|id| asked[id.0 as usize], mode, true, &of_candidate)?;
+    let kept = all(candidate, &|id| asked[id.0 as usize], mode, true, &of_candidate, &differing_candidate)?;
     for (known, kept) in replays.candidate.iter_mut().zip(kept) {
         if let (Some(Replayed::Done(known)), Some(Replayed::Done(kept))) = (known, kept) {
             for (known, kept) in known.iter_mut().flatten().zip(kept.into_iter().flatten()) {
@@ -163,17 +169,48 @@ fn all(
     mode: ReplayMode,
     keep: bool,
     valid: &(dyn Fn(LayerId, usize) -> Option<Vec<bool>> + Sync),
+    differing: &(dyn Fn(LayerId) -> Vec<usize> + Sync),
 ) -> Result<Vec<Option<Replayed>>> {
     run.layers
         .par_iter()
         .map(|layer| {
             if wanted(layer.id) {
-                replay_layer(run, layer.id, mode, keep, &|id, slot| valid(id, slot)).map(Some)
+                replay_layer(run, layer.id, mode, keep, &|id, slot| valid(id, slot), &|id| differing(id)).map(Some)
             } else {
                 Ok(None)
             }
         })
         .collect()
+}
+
+/// The rows (all axes but the last, flattened) of the first outputs of two layers that differ most, the
+/// most differing first; `None` where the outputs cannot be held against each other.
+fn differing_rows(golden: &Run, candidate: &Run, g: LayerId, c: LayerId) -> Result<Option<Vec<usize>>> {
+    let first = |run: &Run, id: LayerId| match run.layer(id).outputs.first() {
+        Some(&output) => run.load(output),
+        None => Ok(None),
+    };
+    let (Some(a), Some(b)) = (first(golden, g)?, first(candidate, c)?) else { return Ok(None) };
+    let width = a.shape().last().copied().unwrap_or(0);
+    if a.shape() != b.shape()
+        || width == 0
+        || a.dtype().components() != 1
+        || !a.dtype().decodes()
+        || !b.dtype().decodes()
+    {
+        return Ok(None);
+    }
+    let (mut x, mut y) = (vec![0.0; width], vec![0.0; width]);
+    let mut rows = Vec::with_capacity(a.len() / width);
+    for row in 0..a.len() / width {
+        a.dtype().decode_into(a.bytes(), row * width, &mut x);
+        b.dtype().decode_into(b.bytes(), row * width, &mut y);
+        let difference: f64 = x.iter().zip(&y).map(|(x, y)| (x - y) * (x - y)).sum();
+        // What is not finite on one side alone differs more than anything else.
+        rows.push((if difference.is_nan() { f64::INFINITY } else { difference }, row));
+    }
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    Ok(Some(rows.into_iter().take(ROWS_DIFFERING).map(|(_, row)| row).collect()))
 }
 
 /// The dtype that autocast makes the operator compute in, where the run declares one.

@@ -100,12 +100,21 @@ pub const SUM_SPREAD: f64 = 4.2;
 /// Standard deviations of a sum's rounding error that one element may be off.
 pub const SUM_SIGMAS: f64 = 6.0;
 
-/// Largest number of elements, inputs and outputs together, that a layer may have to be replayed by
-/// default: 8 bytes each in f64, so that two layers at a time stay below 2 GB.
+/// Largest number of elements, inputs and outputs together, that a layer may have to be replayed as a
+/// whole by default: 8 bytes each in f64, so that two layers at a time stay below 2 GB. Beyond it rows
+/// are replayed.
 pub const REPLAY_ELEMENTS: u64 = 100_000_000;
 
 /// Largest number of products that one layer may cost by default: some seconds on one core.
 pub const REPLAY_PRODUCTS: u64 = 40_000_000_000;
+
+/// Rows that are replayed of a layer that is too large: those that differ most between the runs, and as
+/// many again that follow from the layer's name. An error in one row is among the former, one in a
+/// share p of the rows is missed by the latter with probability (1 - p)^64: 0.1 % for a tenth.
+pub const ROWS_DIFFERING: usize = 64;
+
+/// See [`ROWS_DIFFERING`].
+pub const ROWS_AT_RANDOM: usize = 64;
 
 /// A golden whose own error is within this factor of the candidate's misses the same reference: the
 /// operator is not what its record says, and replay decides nothing.

@@ -1,7 +1,7 @@
 //! Matrix products in f64 together with the sum of the squares of their terms.
 
 use ndarray::linalg::general_mat_mul;
-use ndarray::{Array3, ArrayD, ArrayView2, ArrayView3, ArrayViewMut3, Axis, Slice};
+use ndarray::{Array3, ArrayD, ArrayView2, ArrayView3, ArrayViewMut2, ArrayViewMut3, Axis, Slice};
 use rayon::prelude::*;
 
 use crate::replay::{Call, Exactness, Reference, Unmodelled};
@@ -13,6 +13,10 @@ const TILE: usize = 256;
 
 /// Terms that one product call sums; bounds what the squared operands of a tile take (2 x 4 MiB).
 const DEPTH: usize = 2048;
+
+/// Products of a tile from which the squares of their terms are formed in f32: below it there is no
+/// time to be saved.
+const LONG: usize = 1 << 20;
 
 /// Integers up to here are exact in f64.
 const EXACT_INTEGERS: f64 = 9_007_199_254_740_992.0;
@@ -125,11 +129,33 @@ pub(in crate::replay) fn multiply_each<'a>(
                 let part = Slice::from(start..depth.min(start + DEPTH));
                 let (a, b) = (a.slice_axis(Axis(1), part), b.slice_axis(Axis(0), part));
                 general_mat_mul(1.0, &a, &b, 1.0, &mut value);
-                general_mat_mul(1.0, &a.mapv(|x| x * x), &b.mapv(|x| x * x), 1.0, &mut squares);
+                add_squares(&a, &b, &mut squares);
             }
         }
     });
     (value, squares)
+}
+
+/// Adds the products of the squared operands to `squares`. These are read to a few digits alone (they
+/// say how large a rounding error may be), so they are formed in f32, which takes half the time; the
+/// operands are brought to at most 1 first, so that no square overflows.
+fn add_squares(a: &ArrayView2<f64>, b: &ArrayView2<f64>, squares: &mut ArrayViewMut2<f64>) {
+    let largest = |x: &ArrayView2<f64>| x.fold(0.0f64, |max, v| max.max(v.abs()));
+    let (amax, bmax) = (largest(a), largest(b));
+    let unit = (amax * bmax) * (amax * bmax);
+    let is_long = a.nrows() * b.ncols() * a.ncols() >= LONG;
+    // Special values, nothing at all, or magnitudes whose squares leave f64: as f64 has it.
+    if !is_long || !unit.is_normal() || !special_free(a) || !special_free(b) {
+        general_mat_mul(1.0, &a.mapv(|x| x * x), &b.mapv(|x| x * x), 1.0, squares);
+        return;
+    }
+    let squared = |x: &ArrayView2<f64>, max: f64| x.mapv(|v| ((v / max) * (v / max)) as f32);
+    let part = squared(a, amax).dot(&squared(b, bmax));
+    squares.zip_mut_with(&part, |sum, &part| *sum += unit * f64::from(part));
+}
+
+fn special_free(x: &ArrayView2<f64>) -> bool {
+    x.iter().all(|v| v.is_finite())
 }
 
 /// Cuts an array into tiles of at most `cuts`, each with the corner at which it begins, in row-major
@@ -179,4 +205,32 @@ pub(in crate::replay) fn fits(call: &Call, slot: usize, shape: &[usize]) -> Resu
 pub(super) fn addressable(shape: &[usize]) -> bool {
     let extents = shape.iter().filter(|&&extent| extent > 0);
     extents.copied().try_fold(1usize, usize::checked_mul).is_some_and(|count| count < isize::MAX as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{Array2, Axis};
+
+    use super::*;
+
+    #[test]
+    fn long_products_have_the_same_squares_to_f32() {
+        let wave = |shape: (usize, usize), scale: f64| {
+            Array2::from_shape_fn(shape, |(i, j)| scale * ((i * 31 + j * 17) as f64 * 0.618_034).fract() - scale / 3.0)
+        };
+        for scale in [1e-30, 1.0, 1e30] {
+            let (a, b) = (wave((128, 200), scale), wave((200, 64), 2.0));
+            assert!(a.nrows() * a.ncols() * b.ncols() >= LONG);
+            let (_, squares) = multiply(a.view().insert_axis(Axis(0)), b.view().insert_axis(Axis(0)));
+            let exact = a.mapv(|x| x * x).dot(&b.mapv(|x| x * x));
+            for (&found, &exact) in squares.iter().zip(&exact) {
+                approx::assert_relative_eq!(found, exact, max_relative = 1e-5);
+            }
+        }
+        let mut special = wave((128, 200), 1.0);
+        special[[3, 5]] = f64::INFINITY;
+        let b = wave((200, 64), 2.0);
+        let (_, squares) = multiply(special.view().insert_axis(Axis(0)), b.view().insert_axis(Axis(0)));
+        assert!(squares[[0, 3, 0]].is_infinite() && squares[[0, 4, 0]].is_finite());
+    }
 }
