@@ -369,6 +369,61 @@ fn garbage_at_padded_positions_is_not_judged() {
     assert_eq!(first_drift(&verify_case(&golden, &unmasked, valid)), Some("attention_mask"));
 }
 
+#[test]
+fn indices_and_signatures_look_at_valid_positions_alone() {
+    let valid = "valid: {mask: mask}";
+    let build = |padded: f64, factor: f64| {
+        let mut run = Recorder::f32();
+        run.input("mask", Values::i64(&[8], [1, 1, 1, 1, 1, 1, 0, 0]));
+        run.input("x", Values::noise(&[8, 16], 1));
+        let largest = (0..8).map(|row| {
+            let row = run.value("x").numbers[row * 16..][..16].to_vec();
+            row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(at, _)| at as i64)
+        });
+        let mut largest: Vec<i64> = largest.collect();
+        if padded != 0.0 {
+            largest[7] = (largest[7] + 1) % 16;
+        }
+        run.layer("pick", "argmax", &["x"])
+            .with("input_names", json!(["self"]))
+            .with("attrs", json!({"dim": -1, "keepdim": false}))
+            .gives(Values::i64(&[8], largest));
+        run.apply("y", "tanh", "x", f64::tanh);
+        run.alter("y", |y| {
+            y[..6 * 16].iter_mut().for_each(|v| *v *= factor);
+            y[6 * 16..].iter_mut().for_each(|v| *v += padded);
+        });
+        run
+    };
+    let golden = build(0.0, 1.0);
+    let report = verify_case(&golden, &build(1e3, 1.0), valid);
+    assert_eq!(report.verdict, "pass", "{}", summary(&report));
+    assert_eq!(verify_case(&golden, &build(1e3, 1.0), "").verdict, "drift");
+    let report = verify_case(&golden, &build(1e3, 1.25), valid);
+    assert_eq!(report.signatures.first().map(|s| s.kind.as_str()), Some("scale"), "{}", summary(&report));
+}
+
+#[test]
+fn an_end_without_partner_that_only_moves_what_was_compared_leaves_nothing_out() {
+    let build = |copied: bool, source: &str| {
+        let mut run = mlp(Recorder::f32());
+        run.input("buffer", Values::noise(&[8, 32], 9));
+        if copied {
+            let values = run.value(source).clone();
+            run.layer("kept", "copy_", &["buffer", source]).with("input_names", json!(["self", "src"])).gives(values);
+        }
+        run
+    };
+    let report = verify(&build(true, "out"), &build(false, "out"));
+    assert_eq!(report.verdict, "pass", "{}", summary(&report));
+    // What it copies has no partner either: then the end of the run was not compared.
+    let mut golden = build(false, "out");
+    golden.apply("last", "tanh", "out", f64::tanh);
+    let values = golden.value("last").clone();
+    golden.layer("kept", "copy_", &["buffer", "last"]).with("input_names", json!(["self", "src"])).gives(values);
+    assert_eq!(verify(&golden, &build(false, "out")).verdict, "incomparable");
+}
+
 /// Mean of each row, and the sum of two tensors that nearly cancel.
 fn cancelling(mut run: Recorder, fault: f64) -> Recorder {
     let x = Values::noise(&[8, 256], 1);

@@ -225,3 +225,39 @@ fn swapped_parameters_of_one_shape_are_seen() {
     assert_eq!(report.verdict, "incomparable");
     assert_eq!(origins(&report), ["a.weight", "b.weight"]);
 }
+
+#[test]
+fn counters_that_tracers_append_answer_each_other_by_data_flow() {
+    // Tracers number the layers of one operator: one `view` more on one side shifts all that follow.
+    let build = |fused: bool| {
+        let mut run = Recorder::f32();
+        run.input("x", Values::noise(&[4, 8], 1));
+        let mut count = 0;
+        let mut view = |run: &mut Recorder, of: &str| {
+            let name = if count == 0 { "m.view".to_string() } else { format!("m.view_{count}") };
+            count += 1;
+            let values = run.value(of).clone();
+            run.layer(&name, "view", &[of]).gives(values);
+            name
+        };
+        run.apply("m.a", "tanh", "x", f64::tanh);
+        let one = if fused { "m.a".into() } else { view(&mut run, "m.a") };
+        run.apply("m.b", "sin", &one, f64::sin);
+        let two = view(&mut run, "m.b");
+        run.apply("m.c", "cos", &two, f64::cos);
+        let three = view(&mut run, "m.c");
+        run.apply("m.d", "tanh", &three, f64::tanh);
+        run
+    };
+    let report = verify(&build(false), &build(true));
+    assert_eq!(report.verdict, "pass", "{}", report.why);
+    assert_eq!(row(&report, "m.view_1").candidate_layer.as_deref(), Some("m.view"));
+    assert_eq!(row(&report, "m.view_2").candidate_layer.as_deref(), Some("m.view_1"));
+    assert_eq!(verdict_of(&report, "m.view"), "missing");
+    let mut faulty = build(true);
+    faulty.alter("m.c", |c| c[3] += 0.1);
+    for later in ["m.view_1", "m.d"] {
+        faulty.alter(later, |v| v[3] += 0.1);
+    }
+    assert_eq!(origin(&verify(&build(false), &faulty)).layer, "m.c");
+}

@@ -20,8 +20,17 @@ pub(super) struct Ties {
     pub(super) apart: u64,
 }
 
-/// Counts ties among differing indices. `roundoff` is the larger unit roundoff of the two sides'
-/// values, `budget` their relative error budget.
+/// What values may be off, and where indices count.
+pub(super) struct Within<'a> {
+    /// The larger unit roundoff of the two sides' values.
+    pub(super) roundoff: f64,
+    /// Their relative error budget.
+    pub(super) budget: f64,
+    /// Indices that count; `None` where all do.
+    pub(super) valid: Option<&'a [bool]>,
+}
+
+/// Counts ties among differing indices.
 ///
 /// # Errors
 /// A tensor that cannot be read. `Ok(None)` where the values chosen between were not recorded.
@@ -31,8 +40,7 @@ pub(super) fn ties(
     layer: &Layer,
     pair: (TensorId, TensorId),
     into: IndexInto,
-    roundoff: f64,
-    budget: f64,
+    within: &Within<'_>,
 ) -> Result<Option<Ties>> {
     let Some(&values) = layer.inputs.first() else { return Ok(None) };
     let (Some(values), Some(left), Some(right)) = (golden.load(values)?, golden.load(pair.0)?, candidate.load(pair.1)?)
@@ -45,15 +53,15 @@ pub(super) fn ties(
     let (Some(numbers), Some(a), Some(b)) = (values.decode(), left.decode(), right.decode()) else { return Ok(None) };
     let lanes = Lanes::new(&values, &left, layer, into);
     let mut ties = Ties::default();
-    for (at, (&a, &b)) in a.iter().zip(&b).enumerate().filter(|(_, (a, b))| a != b) {
+    let counts = |at: usize| within.valid.is_none_or(|valid| valid.get(at) != Some(&false));
+    let bound = TIE * within.roundoff + TOTAL * within.budget;
+    for (at, (&a, &b)) in a.iter().zip(&b).enumerate().filter(|(at, (a, b))| a != b && counts(*at)) {
         ties.differing += 1;
         let value =
             |index: f64| lanes.as_ref().and_then(|l| l.element(at, index)).and_then(|at| numbers.get(at)).copied();
         match (value(a), value(b)) {
             (Some(x), Some(y)) if x == y => ties.exact += 1,
-            (Some(x), Some(y)) if (x - y).abs() <= (TIE * roundoff + TOTAL * budget) * x.abs().max(y.abs()) => {
-                ties.near += 1
-            }
+            (Some(x), Some(y)) if (x - y).abs() <= bound * x.abs().max(y.abs()) => ties.near += 1,
             _ => ties.apart += 1,
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::measure::coarser;
 use super::threshold::QUANTIZER_STEPS;
+use super::valid::ValidPositions;
 use super::{Budgets, LayerJudgement, Measured, Measurements, Noise, TensorJudgement, Verdict, index, limit, source};
 use crate::case::Case;
 use crate::error::Result;
@@ -18,6 +19,7 @@ pub(super) struct Judge<'a> {
     pub(super) pairing: &'a Pairing,
     pub(super) measurements: &'a Measurements,
     pub(super) budgets: &'a (Budgets, Budgets),
+    pub(super) valid: &'a ValidPositions,
     pub(super) noise: Noise<'a>,
     pub(super) notes: Vec<String>,
 }
@@ -114,7 +116,9 @@ impl Judge<'_> {
             id.and_then(|id| run.dtype_and_shape(id)).and_then(|(d, _)| d.unit_roundoff()).unwrap_or(0.0)
         };
         let roundoff = roundoff(self.golden, values).max(roundoff(self.candidate, partner_values));
-        let Some(ties) = index::ties(self.golden, self.candidate, layer, pair, into, roundoff, budget)? else {
+        let valid = self.valid.elements(self.golden, pair.0);
+        let within = index::Within { roundoff, budget, valid: valid.as_deref() };
+        let Some(ties) = index::ties(self.golden, self.candidate, layer, pair, into, &within)? else {
             tensor.why.push_str("; the values chosen between were not recorded");
             return Ok(());
         };

@@ -48,7 +48,7 @@ use crate::error::Result;
 use crate::pairing::{Pairing, TensorPair, slot_pairs};
 use crate::run::{LayerId, Run, TensorId};
 use layer::Judge;
-use valid::valid_positions;
+use valid::{ValidPositions, valid_positions};
 use verdict::case_verdict;
 
 /// Verdict of a tensor or a layer.
@@ -143,6 +143,8 @@ pub struct Judgement {
     pub layers: Vec<LayerJudgement>,
     /// Error budgets of golden and candidate.
     pub budgets: (Budgets, Budgets),
+    /// Which positions count.
+    pub(crate) valid: ValidPositions,
     /// Sources (and random operators) that differ, which makes the case incomparable, in execution order.
     pub differing_sources: Vec<LayerId>,
     /// Terminal tensors of the golden that were not compared.
@@ -200,8 +202,7 @@ pub type Noise<'a> = &'a (dyn Fn(LayerId, usize) -> Option<f64> + Sync);
 /// What is known of the golden beside its tensors.
 #[derive(Clone)]
 struct Known<'a> {
-    /// A remark about positions that count.
-    note: Option<String>,
+    valid: &'a ValidPositions,
     noise: Noise<'a>,
 }
 
@@ -232,7 +233,7 @@ pub fn judge(golden: &Run, candidate: &Run, pairing: Pairing, case: &Case, optio
         &|id| valid.elements(golden, id),
         options.on_progress,
     )?;
-    let known = Known { note: valid.note.clone(), noise: options.noise };
+    let known = Known { valid: &valid, noise: options.noise };
     let mut judgement = judge_measured(golden, candidate, pairing, case, measurements, &wanted, known)?;
     replaying::settle(&mut judgement, golden, candidate, case, options.replay, &valid)?;
     if let Some(truth) = options.truth {
@@ -260,6 +261,7 @@ fn judge_measured(
         pairing: &pairing,
         measurements: &measurements,
         budgets: &budgets,
+        valid: known.valid,
         noise: known.noise,
         notes: Vec::new(),
     };
@@ -278,7 +280,7 @@ fn judge_measured(
     let differing_sources = judge.settle_sources(&mut layers, &mut tensors)?;
     let uncompared_ends = judge.uncompared_ends(&layers);
     let mut notes = judge.notes;
-    notes.extend(known.note);
+    notes.extend(known.valid.note.clone());
     let (verdict, why) =
         case_verdict(golden, candidate, &layers, &differing_sources, &uncompared_ends, &tensors, &[], &mut notes);
     Ok(Judgement {
@@ -294,6 +296,7 @@ fn judge_measured(
         notes,
         budgets,
         pairing,
+        valid: known.valid.clone(),
     })
 }
 

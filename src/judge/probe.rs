@@ -42,7 +42,7 @@ impl<'a> Probe<'a> {
         let valid = valid_positions(golden, case)?;
         let nothing = Measurements::default();
         let noise: Noise<'a> = &|_, _| None;
-        let known = Known { note: valid.note.clone(), noise };
+        let known = Known { valid: &valid, noise };
         let judgement = judge_measured(golden, candidate, pairing, case, nothing, &pairs, known)?;
         Ok(Self { golden, candidate, case, on_golden, valid, noise, pairs, judgement })
     }
@@ -88,7 +88,7 @@ impl<'a> Probe<'a> {
         let mut measurements = mem::take(&mut self.judgement.measurements);
         measurements.extend(later);
         let pairing = self.judgement.pairing.clone();
-        let known = Known { note: self.valid.note.clone(), noise: self.noise };
+        let known = Known { valid: &self.valid, noise: self.noise };
         self.judgement =
             judge_measured(self.golden, self.candidate, pairing, self.case, measurements, &self.pairs, known)?;
         Ok(())

@@ -5,7 +5,8 @@ use crate::error::Result;
 use crate::run::{Run, TensorId};
 
 /// Which positions count, by the case's `valid.mask`.
-pub(super) struct ValidPositions {
+#[derive(Debug, Clone)]
+pub(crate) struct ValidPositions {
     mask: Option<(Vec<usize>, Vec<bool>)>,
     /// The mask itself, which counts everywhere: a position that only one run masks must show.
     tensor: Option<TensorId>,
@@ -14,7 +15,7 @@ pub(super) struct ValidPositions {
 
 impl ValidPositions {
     /// Elements of a golden tensor whose leading axes are the mask's (or the mask's, flattened).
-    pub(super) fn elements(&self, golden: &Run, tensor: TensorId) -> Option<Vec<bool>> {
+    pub(crate) fn elements(&self, golden: &Run, tensor: TensorId) -> Option<Vec<bool>> {
         let (extents, mask) = self.mask.as_ref().filter(|_| self.tensor != Some(tensor))?;
         let (_, shape) = golden.dtype_and_shape(tensor)?;
         let flat = [mask.len()];
