@@ -36,6 +36,9 @@ pub struct Layout {
     pub strides: Option<Vec<u64>>,
     /// Whether the elements are big-endian.
     pub big_endian: bool,
+    /// Whether the real parts (of real numbers: the numbers) and the imaginary parts lie there with the
+    /// other sign, as in a conjugate that was never computed.
+    pub negated: [bool; 2],
 }
 
 /// How bytes of a file become bytes of a tensor.

@@ -6,8 +6,7 @@
 
 use std::path::Path;
 
-use super::recognise;
-use super::safetensors;
+use super::{archive, recognise, safetensors, torch};
 use crate::error::{Error, Result};
 use crate::run::Stored;
 use crate::tensor::DataFile;
@@ -39,6 +38,15 @@ pub(super) fn tensors(path: &Path, file: usize) -> Result<Vec<Found>> {
             crc32: None,
         };
         return Ok(safetensors::read_header(path)?.into_iter().map(dense).collect());
+    }
+    if head.starts_with(b"PK") {
+        let members = archive::members_of(&data)?;
+        if torch::is_archive(&members) {
+            return torch::archived(&data, &members, file);
+        }
+    }
+    if torch::is_legacy(&head) {
+        return torch::legacy(&data, file);
     }
     let found = recognise::content(&head).unwrap_or("a file of unknown format");
     Err(Error::at(path, format_args!("expected a file of tensors (.pt, .npy, .npz, .safetensors), found {found}")))

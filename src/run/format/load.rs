@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::error::{Error, Result};
 use crate::run::{Encoding, Layout, Stored};
-use crate::tensor::{DType, DataFile, Tensor};
+use crate::tensor::{DType, DataFile, Kind, Tensor};
 
 /// Reads the tensor `name` that lies in the file at `path` as `stored` says.
 ///
@@ -49,10 +49,14 @@ fn unpack(bytes: Vec<u8>, stored: &Stored, layout: &Layout) -> Result<Vec<u8>, S
     if layout.big_endian {
         swap(&mut decoded, stored.dtype);
     }
-    match &layout.strides {
-        None => Ok(decoded),
-        Some(strides) => gather(&decoded, stored, strides).ok_or_else(unfit),
+    let mut dense = match &layout.strides {
+        None => decoded,
+        Some(strides) => gather(&decoded, stored, strides).ok_or_else(unfit)?,
+    };
+    if layout.negated != [false; 2] {
+        negate(&mut dense, stored.dtype, layout.negated)?;
     }
+    Ok(dense)
 }
 
 /// Elements from the first to the last that a view reaches, both included.
@@ -107,6 +111,23 @@ fn swap(bytes: &mut [u8], dtype: DType) {
     }
 }
 
+/// Flips the sign of the parts that lie there negated. The sign is the top bit of the last byte in every
+/// type that has one; of others no format says so.
+fn negate(bytes: &mut [u8], dtype: DType, negated: [bool; 2]) -> Result<(), String> {
+    if !matches!(dtype.kind(), Kind::Float | Kind::Complex) || dtype.bits() < 8 || dtype == DType::F8E8M0 {
+        return Err(format!("expected a type with a sign bit, found negated {dtype}"));
+    }
+    let size = dtype.byte_len(1).unwrap_or(1) / dtype.components();
+    for (part, number) in bytes.chunks_exact_mut(size).enumerate() {
+        if let Some(last) = number.last_mut()
+            && negated[part % dtype.components()]
+        {
+            *last ^= 0x80;
+        }
+    }
+    Ok(())
+}
+
 /// The elements of a view in row-major order; `None` where they do not fit memory or lie outside.
 fn gather(bytes: &[u8], stored: &Stored, strides: &[u64]) -> Option<Vec<u8>> {
     let size = stored.dtype.byte_len(1)?;
@@ -149,7 +170,8 @@ mod tests {
         Stored { layout: Some(Box::new(layout)), ..Stored::dense(DType::I16, shape.to_vec(), 0, 0, len) }
     }
 
-    const PLAIN: Layout = Layout { span: 12, encoding: Encoding::Plain, skip: 0, strides: None, big_endian: false };
+    const PLAIN: Layout =
+        Layout { span: 12, encoding: Encoding::Plain, skip: 0, strides: None, big_endian: false, negated: [false; 2] };
 
     fn numbers(n: i16) -> Vec<u8> {
         (0..n).flat_map(i16::to_le_bytes).collect()
@@ -183,6 +205,25 @@ mod tests {
         let span = text.len() as u64;
         let stored = laid_out(&[6], 12, Layout { span, encoding: Encoding::Base64, skip: 2, ..PLAIN });
         assert_eq!(load(text.as_bytes(), &stored).unwrap().bytes(), &numbers(7)[2..]);
+    }
+
+    #[test]
+    fn parts_that_lie_there_negated_get_their_sign_back() {
+        let flipped = |dtype: DType, bytes: &[u8], negated: [bool; 2]| {
+            let shape = vec![1];
+            let layout = Layout { span: bytes.len() as u64, negated, ..PLAIN };
+            let stored =
+                Stored { layout: Some(Box::new(layout)), ..Stored::dense(dtype, shape, 0, 0, bytes.len() as u64) };
+            load(bytes, &stored).map(|tensor| tensor.decode().unwrap())
+        };
+        let complex = [1.5f32.to_le_bytes(), (-0.0f32).to_le_bytes()].concat();
+        assert_eq!(flipped(DType::C64, &complex, [false, true]).unwrap(), [1.5, 0.0]);
+        assert!(flipped(DType::C64, &complex, [false, true]).unwrap()[1].is_sign_positive());
+        assert_eq!(flipped(DType::C64, &complex, [true, false]).unwrap(), [-1.5, -0.0]);
+        assert_eq!(flipped(DType::F16, &[0, 0x3c], [true, false]).unwrap(), [-1.0]);
+        assert_eq!(flipped(DType::F8E5M2, &[0xbc], [true, false]).unwrap(), [1.0]);
+        let error = flipped(DType::I8, &[1], [true, false]).unwrap_err();
+        assert_eq!(error.message(), "tensor `t`: expected a type with a sign bit, found negated int8");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod recognise;
 mod safetensors;
 mod shards;
 mod stats;
+mod torch;
 mod write;
 
 use std::path::Path;
