@@ -141,7 +141,7 @@ fn what_is_missing_is_named() {
     run.remove("run.json");
     assert_eq!(run.refusal(), "RUN: expected `run.json` (what the run was), found no such file");
     run.remove("layers.jsonl");
-    let expected = "RUN: expected a run directory (run.json, layers.jsonl, tensors.safetensors), found a directory with tensors.safetensors";
+    let expected = "RUN: expected a run directory (run.json, layers.jsonl, tensors.safetensors), an msprobe dump, a file of tensors (.npy, .npz, .pt, .safetensors) or a directory of such files, a Hugging Face debug tree, Polygraphy RunResults or a run of an RKNN snapshot, found a directory with tensors.safetensors";
     assert_eq!(run.refusal(), expected);
     run.remove("tensors.safetensors");
     assert!(run.refusal().ends_with("found an empty directory"));
@@ -150,8 +150,10 @@ fn what_is_missing_is_named() {
     assert_eq!(nowhere, "/nonexistent\\u{1b}run: cannot open: no such file or directory");
     run.write("page", "<html>");
     assert!(Run::open(run.file("page")).unwrap_err().message().ends_with("found an HTML page"));
+    run.write("model", "GGUF");
+    assert!(Run::open(run.file("model")).unwrap_err().message().ends_with("found a GGUF model"));
     run.write("model", two_tensors());
-    assert!(Run::open(run.file("model")).unwrap_err().message().ends_with("found a safetensors file"));
+    assert_eq!(Run::open(run.file("model")).unwrap().layers.len(), 2);
 }
 
 #[test]

@@ -335,7 +335,12 @@ impl Advisor<'_> {
                 }
                 (_, Role::Source) => {}
                 _ => {
-                    let why = "the error is beyond what the dtype costs and its inputs agree: another formula, setting or a defect of the operator; compare eps, approximation, mask, layout and mode (train/eval) on both sides";
+                    let read_nothing =
+                        matches!(origin.site, Site::Layer(id) if self.golden.layer(id).inputs.is_empty());
+                    let agree = if read_nothing { "" } else { " and its inputs agree" };
+                    let why = format!(
+                        "the error is beyond what the dtype costs{agree}: another formula, setting or a defect of the operator; compare eps, approximation, mask, layout and mode (train/eval) on both sides"
+                    );
                     self.remedy(RemedyKind::FixDefect, Some(name), why);
                 }
             }

@@ -75,6 +75,11 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// Whether the golden records no data flow at all: bare tensors in some order.
+    pub(super) fn is_flowless(&self) -> bool {
+        self.golden.tensors.iter().all(|tensor| tensor.consumers.is_empty())
+    }
+
     /// Whether a golden layer's own outputs are out.
     pub(super) fn is_out(&self, layer: LayerId) -> bool {
         self.judgement.layer(layer).verdict.is_out()

@@ -98,6 +98,8 @@ pub(super) fn find(flow: &Flow<'_>) -> (Vec<Origin>, Vec<Option<Role>>) {
         .into_iter()
         .filter_map(|(site, _)| if let Site::Stretch { before, .. } = site { Some(before) } else { None })
         .collect();
+    let flowless = flow.is_flowless();
+    let mut first_found = false;
     for layer in &flow.golden.layers {
         let at = layer.id.0 as usize;
         let input_out = flow.has_input_out(layer.id);
@@ -125,8 +127,11 @@ pub(super) fn find(flow: &Flow<'_>) -> (Vec<Origin>, Vec<Option<Role>>) {
             (true, true) if finite && !own.is_some_and(Replayed::is_in) && jumps(flow, layer.id) => named(),
             (true, true) => Some(Role::Propagated),
             (true, false) if exact || stretches.contains(&layer.id) => Some(Role::Propagated),
+            // Whether a later one follows from the first cannot be told.
+            (true, false) if flowless && first_found => None,
             (true, false) => named(),
         };
+        first_found |= out;
     }
     keep_innermost(flow, &mut origins);
     origins.sort_by_key(|origin| origin.site.order());
@@ -181,6 +186,7 @@ fn origin(flow: &Flow<'_>, id: LayerId, pair: TensorPair) -> Origin {
     let came_in = match error_in {
         Some(error) if error > 0.0 => format!("everything it read agrees (rel_l2 up to {})", figure(error)),
         Some(_) => "everything it read is equal".to_string(),
+        None if flow.is_flowless() => "the first that is out; what it was computed from is not recorded".to_string(),
         None => "nothing that it read is out".to_string(),
     };
     let rewired = inputs.iter().find(|&&pair| flow.is_rewired(pair)).map(|pair| {

@@ -5,7 +5,9 @@
 //! other run enters, so a fault cannot widen its own limit. Roundings of independent layers add as
 //! squares; sums add absolute errors, so that a result that cancels is held against what was summed.
 
-use super::threshold::{DEFAULT_ACCUMULATOR, FUNCTION_ULP, ORDINARY_GROWTH, ROUNDING, SUM_SHARE};
+use super::threshold::{
+    DEFAULT_ACCUMULATOR, FUNCTION_ULP, ORDINARY_GROWTH, ROUNDING, SUM_SHARE, UNRECORDED_LENGTH, UNRECORDED_ROUNDINGS,
+};
 use crate::compare::SideStats;
 use crate::op::{self, Autocast, Class, Conditioning};
 use crate::run::{Layer, Run, TensorId};
@@ -22,6 +24,8 @@ pub struct Budget {
     pub roundoff: f64,
     /// Roundings on the longest way to this tensor.
     pub depth: u32,
+    /// Whether these roundings are an assumption, since nothing of the way was recorded.
+    pub assumed: bool,
 }
 
 /// Budgets of all tensors of a run.
@@ -82,7 +86,10 @@ fn output_budget(
     if draws || matches!(class, Class::Source | Class::Factory | Class::Uninitialised) {
         // A source in 16 bit was rounded once from what the other side may hold in fp32.
         let relative = if u_out > DEFAULT_ACCUMULATOR { ROUNDING * u_out } else { 0.0 };
-        return Budget { relative, absolute: norm.map(|n| n * relative), roundoff: u_out, depth: 0 };
+        return Budget { relative, absolute: norm.map(|n| n * relative), roundoff: u_out, depth: 0, assumed: false };
+    }
+    if layer.op == op::Op::named(op::UNRECORDED) && layer.inputs.is_empty() {
+        return unrecorded(u_out, norm);
     }
     let inputs: Vec<Input> = layer
         .inputs
@@ -149,7 +156,19 @@ fn output_budget(
         absolute,
         roundoff: incoming.roundoff.max(u),
         depth: incoming.depth + u32::from(own > 0.0),
+        assumed: incoming.assumed,
     }
+}
+
+/// The budget of a tensor of which its content alone is known. It does not grow along the run, for the
+/// position of such a tensor says nothing of what it was computed from.
+fn unrecorded(u: f64, norm: Option<f64>) -> Budget {
+    let accumulator = DEFAULT_ACCUMULATOR.min(u);
+    let summing = ROUNDING * accumulator * (SUM_SHARE * UNRECORDED_LENGTH).sqrt();
+    let one = (ROUNDING * u).hypot(summing).hypot(ROUNDING * accumulator * FUNCTION_ULP);
+    let relative = one * f64::from(UNRECORDED_ROUNDINGS).sqrt();
+    let absolute = norm.map(|n| n * relative);
+    Budget { relative, absolute, roundoff: u, depth: UNRECORDED_ROUNDINGS, assumed: true }
 }
 
 /// The error that comes with the inputs: as L2 norm, or relative to the magnitude summed.
@@ -277,6 +296,7 @@ fn widest_of(inputs: &[Input]) -> Budget {
         widest.relative = widest.relative.max(budget.relative);
         widest.roundoff = widest.roundoff.max(budget.roundoff);
         widest.depth = widest.depth.max(budget.depth);
+        widest.assumed |= budget.assumed;
     }
     widest
 }

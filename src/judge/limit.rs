@@ -158,6 +158,12 @@ fn automatic(metrics: &Metrics, known: &Expected) -> TensorJudgement {
             return format!("{times} times the noise, rel_l2 {} between the golden's approved runs", figure(noise));
         }
         let u = golden.roundoff.max(candidate.roundoff).max(dtype.unit_roundoff().unwrap_or(0.0));
+        if golden.assumed || candidate.assumed {
+            let u = figure(u);
+            return format!(
+                "{factor} times the error that {depth} roundings with u = {u} leave, assumed since no operator was recorded"
+            );
+        }
         format!("{factor} times the error that {depth} roundings with u = {} leave", figure(u))
     };
     if norm > 0.0 && (error / norm).is_finite() {

@@ -50,6 +50,16 @@ pub const DEFAULT_ACCUMULATOR: f64 = 5.960_464_477_539_063e-8;
 /// Q = y^2, in blocks of one.
 pub const SUM_SHARE: f64 = 0.5;
 
+/// Roundings that a tensor may have behind it of which nothing but its content was recorded, as in a bare
+/// `.npy`. Errors grow with the square root, so that this is an allowance of 4, and a total limit of
+/// rel_l2 1.4e-5 in fp32, 4.7e-3 in fp16, 3.8e-2 in bf16: whole healthy networks stay below it, and it is
+/// within five times what users know (torch.testing: 1e-5 absolute in fp32, 1e-3 in fp16, 1.6e-2 in bf16;
+/// Polygraphy: 1e-5).
+pub const UNRECORDED_ROUNDINGS: u32 = 16;
+
+/// Terms that each of these roundings may have summed: a hidden width of an ordinary model.
+pub const UNRECORDED_LENGTH: f64 = 1024.0;
+
 /// Largest growth of an error through a function of an absolute argument (softmax, exp, sin) that
 /// counts as ordinary. Beyond it the step is ill-conditioned, which is reported, not excused:
 /// logits of ordinary models stay below 16, RoPE angles at position 16 000 do not.

@@ -16,6 +16,9 @@ pub use shape::{axis, axis_index, operands, reduction_length};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Op(u16);
 
+/// The operator of a tensor of which nothing but its content was recorded, as recorders spell it.
+pub const UNRECORDED: &str = "unrecorded";
+
 /// What part an operator plays in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {

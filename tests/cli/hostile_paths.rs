@@ -19,7 +19,7 @@ fn pipes_and_devices_are_refused_and_never_waited_for() {
     let project = Project::with_cases(&["same"]);
     pipe(&project.path("pipe"));
     pipe(&project.path("cases/pipe.yaml"));
-    let run = "expected a run directory (run.json, layers.jsonl, tensors.safetensors), found";
+    let run = "expected a run directory (run.json, layers.jsonl, tensors.safetensors), an msprobe dump, a file of tensors (.npy, .npz, .pt, .safetensors) or a directory of such files, a Hugging Face debug tree, Polygraphy RunResults or a run of an RKNN snapshot, found";
     for (arguments, expected) in [
         (&["diff", "pipe", "golden"][..], format!("pipe: {run} a named pipe")),
         (&["inspect", "/dev/zero"], format!("/dev/zero: {run} a device")),

@@ -8,6 +8,8 @@ pub(super) const ROWS: &[Row] = &[
     source("param", &["parameter", "get_attr", "weight", "constant", "lift_fresh_copy"]),
     // A buffer after its update: it has inputs, so it is no source.
     elementwise("buffer", &["running_stat"]).reach(Reach::Anywhere),
+    // Something ran, but which operator was not recorded.
+    row(crate::op::UNRECORDED, &[], Class::Unknown),
     row(
         "empty",
         &["new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted"],

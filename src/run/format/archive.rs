@@ -30,17 +30,15 @@ pub(super) struct Member {
     pub(super) crc32: u32,
 }
 
-/// The members of the zip archive at `path`; directories are left out.
+/// Bytes that one byte of a deflate stream can become at most (two bits for 258 bytes, RFC 1951).
+const DEFLATE_AT_MOST: u64 = 1032;
+
+/// The members of the zip archive `file`; directories are left out.
 ///
 /// # Errors
 /// No zip archive, or a damaged one; members that overlap or share a name; encryption, or a compression
 /// other than deflate.
-pub(super) fn members(path: &Path) -> Result<Vec<Member>> {
-    members_of(&DataFile::open(path)?)
-}
-
-/// The same for a file that is open already.
-pub(super) fn members_of(file: &DataFile) -> Result<Vec<Member>> {
+pub(super) fn members(file: &DataFile) -> Result<Vec<Member>> {
     let (path, len) = (file.path(), file.len());
     let damaged = |e: zip::result::ZipError| Error::at(path, format_args!("damaged zip archive: {e}"));
     let mut archive = ZipArchive::new(Window::new(file)?).map_err(damaged)?;
@@ -67,6 +65,9 @@ pub(super) fn members_of(file: &DataFile) -> Result<Vec<Member>> {
         let offset = entry.data_start().ok_or_else(|| refused("has no content".into()))?;
         if offset.checked_add(span).is_none_or(|end| end > len) {
             return Err(refused(format!("expected {span} bytes, the file ends at byte {len}")));
+        }
+        if deflated && unpacked / DEFLATE_AT_MOST > span {
+            return Err(refused(format!("{span} bytes of deflate cannot become {unpacked}")));
         }
         if !deflated && span != unpacked {
             return Err(refused(format!("stored, yet {span} bytes are said to become {unpacked}")));
@@ -222,7 +223,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.zip");
         std::fs::write(&path, bytes).unwrap();
-        members(&path)
+        members(&DataFile::open(&path).unwrap())
     }
 
     #[track_caller]

@@ -7,12 +7,22 @@
 
 mod archive;
 mod container;
+mod directory;
+mod files;
+mod flat;
+mod huggingface;
 mod json;
 mod layers;
 mod load;
 mod manifest;
 mod native;
+mod natural;
+mod npy;
+mod npz;
+mod outline;
+mod polygraphy;
 mod recognise;
+mod rknn;
 mod safetensors;
 mod shards;
 mod stats;
@@ -35,8 +45,9 @@ struct Format {
     open: fn(&Path) -> Result<Run>,
 }
 
-/// All formats, the first that recognises a path opens it.
-const FORMATS: &[Format] = &[native::FORMAT];
+/// All formats, the first that recognises a path opens it. Those that take any tensor files come last.
+const FORMATS: &[Format] =
+    &[native::FORMAT, huggingface::FORMAT, polygraphy::FORMAT, rknn::FORMAT, directory::FORMAT, files::FORMAT];
 
 /// Opens the run at `path`, whatever its format.
 pub(super) fn open(path: &Path) -> Result<Run> {

@@ -16,6 +16,11 @@ pub(super) const MANIFEST: &str = "run.json";
 pub(super) const LAYERS: &str = "layers.jsonl";
 pub(super) const STATS: &str = "stats.jsonl";
 
+/// Whether a directory with a file of this name means to be a native run.
+pub(super) fn is_marker(name: &str) -> bool {
+    name == MANIFEST || name == LAYERS
+}
+
 fn recognises(path: &Path) -> bool {
     // Asked without following: even a dangling link by one of these names means to be a run.
     let has = |name| std::fs::symlink_metadata(path.join(name)).is_ok();

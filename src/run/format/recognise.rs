@@ -55,7 +55,9 @@ pub(super) fn content(head: &[u8]) -> Option<&'static str> {
 
 /// The error for a path that no format recognises.
 pub(super) fn refusal(path: &Path) -> Error {
-    const EXPECTED: &str = "expected a run directory (run.json, layers.jsonl, tensors.safetensors)";
+    const EXPECTED: &str = "expected a run directory (run.json, layers.jsonl, tensors.safetensors), an msprobe dump, \
+        a file of tensors (.npy, .npz, .pt, .safetensors) or a directory of such files, a Hugging Face debug tree, \
+        Polygraphy RunResults or a run of an RKNN snapshot";
     match found(path) {
         Ok(what) => Error::at(path, format_args!("{EXPECTED}, found {what}")),
         Err(error) => error,

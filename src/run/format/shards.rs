@@ -157,8 +157,13 @@ impl Shard {
     }
 }
 
+/// Whether a native run's tensors lie in files of this name.
+pub(super) fn is_shard(name: &str) -> bool {
+    Shard::parse(name).is_some()
+}
+
 /// A name without any way out of the directory.
-fn is_plain(name: &str) -> bool {
+pub(super) fn is_plain(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', ':', '\0'])
 }
 
