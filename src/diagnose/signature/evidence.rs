@@ -183,13 +183,14 @@ pub(super) fn gather<'a>(flow: &Flow<'a>, origin: &Origin, most: usize) -> Resul
         in_golden,
     };
     evidence.expected = evidence.exact.iter().map(|&value| evidence.round(value)).collect();
-    // Special values have their own analysis, and padding counts for nothing.
-    let valid = flow.judgement.valid.elements(flow.golden, origin.pair.0).filter(|valid| valid.len() == elements);
+    // Padding is as good as not there.
+    let valid = flow.judgement.valid.elements(flow.golden, origin.pair.0).unwrap_or_default();
+    for (at, _) in valid.iter().enumerate().take(elements).filter(|(_, counts)| !**counts) {
+        (evidence.recorded[at], evidence.exact[at], evidence.expected[at]) = (0.0, 0.0, 0.0);
+    }
+    // Special values have their own analysis.
     for at in 0..elements {
-        if valid.as_ref().is_some_and(|valid| !valid[at])
-            || !evidence.recorded[at].is_finite()
-            || !evidence.expected[at].is_finite()
-        {
+        if !evidence.recorded[at].is_finite() || !evidence.expected[at].is_finite() {
             let neutral = if evidence.expected[at].is_finite() { evidence.expected[at] } else { 0.0 };
             (evidence.recorded[at], evidence.exact[at], evidence.expected[at]) = (neutral, neutral, neutral);
         }
