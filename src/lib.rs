@@ -19,6 +19,7 @@ pub mod cli;
 pub mod compare;
 pub mod diagnose;
 pub mod error;
+pub mod execute;
 pub mod golden;
 pub mod judge;
 pub mod op;

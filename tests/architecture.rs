@@ -17,6 +17,7 @@ const PIPELINE: &[&str] = &[
     "blacklist",
     "preflight",
     "golden",
+    "execute",
     "bisect",
     "report",
     "pipeline",

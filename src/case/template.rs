@@ -25,7 +25,8 @@ golden: {directory}
 # The run that `goldline verify` takes when --run is not given.
 #candidate: runs/npu-fp16
 
-# How to make a run; for record, verify and bisect with --execute.
+# How to make a run: `record --execute` and `verify --execute` run it, without a shell, in this directory,
+# with GOLDLINE_OUT (where to record), GOLDLINE_SEED, GOLDLINE_INPUTS and GOLDLINE_CASE set.
 #command: [python, run.py]
 
 # A known defect: `verify` succeeds when just this is found.

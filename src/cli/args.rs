@@ -1,6 +1,7 @@
 //! What the command line takes.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -78,6 +79,28 @@ pub(super) enum Replay {
     Never,
 }
 
+/// Making a run by the case's own command.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Executing {
+    /// Run the case's `command` first and take the run that it leaves in GOLDLINE_OUT. Without a shell,
+    /// in the case file's directory, with GOLDLINE_OUT, GOLDLINE_CASE, GOLDLINE_SEED and
+    /// GOLDLINE_INPUTS set
+    #[arg(long)]
+    pub(super) execute: bool,
+    /// Where the command records [default: runs/NAME-1 (-2 …) beside the case file]
+    #[arg(long, value_name = "DIR", requires = "execute")]
+    pub(super) out: Option<PathBuf>,
+    /// Stop the command after so many seconds
+    #[arg(long, value_name = "SECONDS", requires = "execute", value_parser = seconds)]
+    pub(super) timeout: Option<Duration>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("expected a number of seconds, found `{text}`"))?;
+    let positive = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero());
+    positive.ok_or_else(|| format!("expected a positive number of seconds, found `{text}`"))
+}
+
 /// A third run to hold both sides against.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Third {
@@ -121,13 +144,16 @@ pub(super) struct Output {
 Examples:
   goldline record cases/encode.yaml --run runs/gpu
   goldline record cases/encode.yaml --run runs/gpu-1 --run runs/gpu-2    keep the spread as noise
-  goldline record cases/encode.yaml --run runs/gpu --update              replace, showing what changes")]
+  goldline record cases/encode.yaml --run runs/gpu --update              replace, showing what changes
+  goldline record cases/encode.yaml --execute                            run the case's command first")]
 pub(super) struct Record {
     /// The case file
     pub(super) case: PathBuf,
     /// A run to approve; several keep the spread between them as noise per layer
-    #[arg(long = "run", value_name = "DIR", required = true)]
+    #[arg(long = "run", value_name = "DIR", required_unless_present = "execute")]
     pub(super) runs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) executing: Executing,
     /// Replace a golden that exists, and show what changes
     #[arg(long)]
     pub(super) update: bool,
@@ -145,13 +171,16 @@ pub(super) struct Record {
 Examples:
   goldline verify cases                              every case below a directory
   goldline verify cases/encode.yaml --run runs/npu   this run
+  goldline verify cases/encode.yaml --execute        the run that the case's command makes
   goldline verify cases --report junit=report.xml    for CI")]
 pub(super) struct Verify {
     /// Case files, or directories of cases [default: cases]
     pub(super) paths: Vec<PathBuf>,
     /// The run to test, instead of the case's candidate (one case only)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "execute")]
     pub(super) run: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) executing: Executing,
     #[command(flatten)]
     pub(super) output: Output,
     /// Demand equal bits: name the first layer that is not bit-equal, and succeed only if there is none

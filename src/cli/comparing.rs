@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::args::{Bisect, Diff, Explain, Nan, Verify};
+use super::args::{Bisect, Diff, Executing, Explain, Nan, Verify};
 use super::output::{Screen, Sinks, status_of};
 use super::progress::Progress;
 use super::target::{self, Baseline, How, Pair};
@@ -50,6 +50,13 @@ pub(super) fn verify(args: &Verify, screen: &mut Screen) -> Outcome {
         ))
         .into());
     }
+    if args.executing.out.is_some() && files.len() > 1 {
+        return Err(Error::new(format_args!(
+            "--out names one run, yet there are {} cases: name one case",
+            files.len()
+        ))
+        .into());
+    }
     if args.third.truth.is_some() && files.len() > 1 {
         return Err(Error::new(format_args!(
             "--truth names one run, yet there are {} cases: name one case",
@@ -60,7 +67,7 @@ pub(super) fn verify(args: &Verify, screen: &mut Screen) -> Outcome {
     let mut entries = Vec::new();
     let how = How { comparing: args.comparing, third: Some(&args.third), bitwise: args.bitwise };
     for file in &files {
-        match verify_case(file, args.run.as_deref(), how) {
+        match verify_case(file, args.run.as_deref(), &args.executing, how) {
             Ok(found) => entries.extend(found),
             // One case that cannot be read is told as such; among several it does not hide the others.
             Err(error) if single => return Err(error.into()),
@@ -82,7 +89,7 @@ fn one_line(error: &Error) -> String {
     }
 }
 
-fn verify_case(file: &Path, run: Option<&Path>, how: How<'_>) -> Result<Vec<SuiteEntry>> {
+fn verify_case(file: &Path, run: Option<&Path>, executing: &Executing, how: How<'_>) -> Result<Vec<SuiteEntry>> {
     let case = Case::load(file)?;
     // An interrupted recording may have left the golden aside.
     recover(&case.golden)?;
@@ -91,7 +98,8 @@ fn verify_case(file: &Path, run: Option<&Path>, how: How<'_>) -> Result<Vec<Suit
         // Says what is there instead, and how to approve a run.
         Golden::open(golden)?;
     }
-    let candidate = match run {
+    let executed = if executing.execute { Some(target::executed(&case, executing)?) } else { None };
+    let candidate = match run.or(executed.as_deref()) {
         Some(run) => run,
         None => case.require_candidate()?,
     };

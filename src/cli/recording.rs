@@ -5,13 +5,17 @@ use std::io::Write;
 use super::args::Record;
 use super::output::Screen;
 use super::progress::Progress;
-use super::{Outcome, Status};
+use super::{Outcome, Status, target};
 use crate::case::Case;
 use crate::error::{Error, escape};
 use crate::golden::{self, RecordOptions, RecordOutcome};
 
 pub(super) fn record(args: &Record, screen: &mut Screen) -> Outcome {
     let case = Case::load(&args.case)?;
+    let mut runs = args.runs.clone();
+    if args.executing.execute {
+        runs.push(target::executed(&case, &args.executing)?);
+    }
     let progress = Progress::new("record");
     let options = RecordOptions {
         update: args.update,
@@ -19,7 +23,7 @@ pub(super) fn record(args: &Record, screen: &mut Screen) -> Outcome {
         allow_incomplete: args.allow_incomplete,
         on_progress: &|done, all| progress.show(done, all),
     };
-    let outcome = golden::record(&case, &args.runs, &options)?;
+    let outcome = golden::record(&case, &runs, &options)?;
     drop(progress);
     let path = escape(&case.golden.display().to_string());
     let (recorded, changes) = match outcome {

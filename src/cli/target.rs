@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::args::{Comparing, DualLevel, Replay, Third};
+use super::args::{Comparing, DualLevel, Executing, Replay, Third};
 use super::progress::Progress;
 use crate::case::Case;
 use crate::error::{Error, Result};
+use crate::execute;
 use crate::golden::{Golden, recover};
 use crate::judge::{self, ReplayMode};
 use crate::pipeline::{self, Analysis};
@@ -127,6 +128,12 @@ fn with_options<T>(
         },
         truth,
     })
+}
+
+/// The run that the case's command makes.
+pub(super) fn executed(case: &Case, how: &Executing) -> Result<PathBuf> {
+    let options = execute::Options { out: how.out.clone(), time_limit: how.timeout, more: Vec::new() };
+    execute::execute(case, &options)
 }
 
 /// Where a run stands in a tree; both `None` for a run that stands alone.

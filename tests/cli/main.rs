@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod execute;
 mod goldens;
 mod hostile_flow;
 mod hostile_names;
