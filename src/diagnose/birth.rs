@@ -112,6 +112,9 @@ pub(super) fn find(flow: &Flow<'_>) -> Result<Vec<Birth>> {
         let fed_by_stretch = fed.contains(&layer.id);
         let skipped = flow.judgement.layer(layer.id).verdict == crate::judge::Verdict::Skipped;
         for &(slot, pair) in &flow.judgement.layer(layer.id).outputs {
+            if flow.golden.hands_on(layer.id, pair.0) {
+                continue;
+            }
             let Some(metrics) = specials(flow, pair) else { continue };
             if metrics.has_unshared_specials() && !skipped && !fed_by_stretch {
                 for side in [Side::Candidate, Side::Golden] {

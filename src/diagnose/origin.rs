@@ -126,6 +126,7 @@ pub(super) fn find(flow: &Flow<'_>) -> (Vec<Origin>, Vec<Option<Role>>) {
             // Against a third run the error jumps here, and replay does not say that it came in.
             (true, true) if finite && !own.is_some_and(Replayed::is_in) && jumps(flow, layer.id) => named(),
             (true, true) => Some(Role::Propagated),
+            (true, false) if only_hands_on(flow, layer.id) => Some(Role::Propagated),
             (true, false) if exact || stretches.contains(&layer.id) => Some(Role::Propagated),
             // Whether a later one follows from the first cannot be told.
             (true, false) if flowless && first_found => None,
@@ -136,6 +137,12 @@ pub(super) fn find(flow: &Flow<'_>) -> (Vec<Origin>, Vec<Option<Role>>) {
     keep_innermost(flow, &mut origins);
     origins.sort_by_key(|origin| origin.site.order());
     (origins, roles)
+}
+
+/// Whether all that is out of a module was made by layers inside it, which answer for it.
+fn only_hands_on(flow: &Flow<'_>, id: LayerId) -> bool {
+    let mut out = flow.judgement.layer(id).outputs.iter().filter(|(_, pair)| flow.pair_is_out(*pair));
+    out.all(|(_, pair)| flow.golden.hands_on(id, pair.0))
 }
 
 /// Whether the layer is further from the truth than its limit allows, and much further than what it reads.

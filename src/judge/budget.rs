@@ -48,6 +48,10 @@ pub fn budgets(run: &Run, compute: Option<DType>, stats: &dyn Fn(TensorId) -> Op
     let mut widest = Budget::default();
     for layer in &run.layers {
         for (slot, &output) in layer.outputs.iter().enumerate() {
+            // What was recorded inside says more than the module around it.
+            if run.hands_on(layer.id, output) {
+                continue;
+            }
             let budget = output_budget(run, layer, slot, output, compute, &budgets, widest, stats);
             budgets[output.0 as usize] = budget;
             if budget.relative > widest.relative && budget.relative.is_finite() {
@@ -205,6 +209,9 @@ fn carried_error(
         }
         Class::Contraction => {
             let relative = inputs.iter().map(|i| i.budget.relative.powi(2)).sum::<f64>().sqrt().max(incoming.relative);
+            if layer.op.name() == "linear_backward" {
+                return (Carried::Relative(relative), at_least(summed_by_linear_backward(layer, inputs, shape)));
+            }
             // E ‖ab‖ = ‖a‖‖b‖/sqrt(K) for independent operands: what was summed, where the result cancels.
             let mut large =
                 inputs.iter().filter(|i| i.elements.is_some_and(|n| n as f64 >= length) && i.norm.is_some());
@@ -250,6 +257,31 @@ fn carried_error(
         _ => {
             let argument = inputs.first().and_then(|i| i.stats).map_or(1.0, |s| s.rms());
             (Carried::Relative(incoming.relative * growth(layer, argument).min(ORDINARY_GROWTH)), None)
+        }
+    }
+}
+
+/// The magnitude that a gradient of a linear layer is summed from; 0 where that is not known. The bias sums
+/// the result's gradient over its rows, Σ|g| <= ‖g‖·sqrt(rows); the others are products as above.
+fn summed_by_linear_backward(layer: &Layer, inputs: &[Input], shape: &[usize]) -> f64 {
+    let named = |name: &str| {
+        let at = layer.input_names.as_ref()?.iter().position(|own| own == name)?;
+        let input = inputs.get(at).filter(|_| inputs.len() == layer.inputs.len())?;
+        Some((input.norm?, input.elements?.max(1) as f64))
+    };
+    let outputs = shape.first().copied().unwrap_or(1).max(1) as f64;
+    let (Some((grad, elements)), Some((x, _)), Some((weight, weights))) =
+        (named("grad_output"), named("self"), named("weight"))
+    else {
+        return 0.0;
+    };
+    match shape.len() {
+        1 => grad * (elements / outputs).sqrt(),
+        // [O, I]: over the rows of the gradient.
+        2 if shape.iter().product::<usize>() as f64 == weights => grad * x / (elements / outputs).max(1.0).sqrt(),
+        _ => {
+            let width = shape.last().copied().unwrap_or(1).max(1) as f64;
+            grad * weight / (weights / width).max(1.0).sqrt()
         }
     }
 }

@@ -18,7 +18,7 @@ use super::threshold::{
 use crate::compare::ulp_distance;
 use crate::error::Result;
 use crate::op::Class;
-use crate::replay::{self, Call, Exactness, Format, REDUCED, Reference, Rounding, Unmodelled};
+use crate::replay::{self, Call, Exactness, Format, Operand, REDUCED, Reference, Rounding, Unmodelled};
 use crate::run::{Layer, LayerId, LayerKind, Run};
 use crate::tensor::{DType, Tensor};
 
@@ -140,6 +140,7 @@ pub(super) fn replay_within(
         Ok(call) => call,
         Err(reason) => return Ok(reason),
     };
+    let call = as_computed(layer, call);
     let references = match replay::replay(&call) {
         Ok(references) => references,
         Err(Unmodelled(reason)) => return Ok(Replayed::Unmodelled(reason)),
@@ -181,6 +182,18 @@ pub(super) fn replay_within(
         errors.push(error);
     }
     Ok(Replayed::Done(errors))
+}
+
+/// The call as the layer computed it: above autocast the operands of a product are recorded before they are
+/// rounded to the dtype in which it ran.
+fn as_computed<'a>(layer: &Layer, mut call: Call<'a>) -> Call<'a> {
+    let format = layer.compute.filter(|_| layer.op.class() == Class::Contraction).and_then(Format::of);
+    let Some((format, declared)) = format.zip(layer.compute.and_then(DType::unit_roundoff)) else { return call };
+    let finer = |operand: &&mut Operand| operand.dtype.unit_roundoff().is_some_and(|own| own < declared);
+    for operand in call.inputs.iter_mut().filter(finer) {
+        operand.value = operand.value.mapv(|v| format.round(v, Rounding::NearestEven)).into_shared();
+    }
+    call
 }
 
 /// Why a layer is not replayed at all.

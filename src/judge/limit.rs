@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::Verdict;
 use super::budget::Budget;
 use super::measure::{Measured, coarser};
 use super::threshold::{CHANNEL, ELEMENT, NOISE, ROUNDING, SUBNORMAL_FLOOR, TOTAL};
+use super::{Verdict, statistics};
 use crate::case::{ExplicitLimits, Metric};
 use crate::compare::{Comparison, Metrics};
-use crate::run::RecordedStats;
 use crate::tensor::Kind;
 
 /// A limit, and where it comes from.
@@ -54,7 +53,7 @@ impl Expected {
     /// `relative`, or what the spread of the golden's runs makes of it where that is more. The spread
     /// enters as the expected error at which the limit of rel_l2 is [`NOISE`] times the spread; channels and
     /// elements scale with it.
-    fn widened(&self, relative: f64) -> (f64, Option<f64>) {
+    pub(super) fn widened(&self, relative: f64) -> (f64, Option<f64>) {
         match self.noise.filter(|noise| noise.is_finite() && NOISE * noise > TOTAL * relative) {
             Some(noise) => (NOISE * noise / TOTAL, Some(noise)),
             None => (relative, None),
@@ -67,7 +66,7 @@ impl Expected {
 pub(super) fn judge(measured: &Measured, expected: &Expected, explicit: &ExplicitLimits) -> TensorJudgement {
     match measured {
         Measured::NotStored(why) => TensorJudgement::new(Verdict::Skipped, why.clone()),
-        Measured::Statistics { golden, candidate } => judge_statistics(golden, candidate, expected),
+        Measured::Statistics { golden, candidate } => statistics::judge(golden, candidate, expected),
         Measured::Tensors(Comparison::Mismatch(why)) => TensorJudgement::new(Verdict::Mismatch, why.clone()),
         Measured::Tensors(Comparison::Opaque { equal: true }) => {
             TensorJudgement::new(Verdict::Pass, "the bytes are equal")
@@ -231,54 +230,6 @@ fn specials_in_words(metrics: &Metrics) -> String {
         metrics.specials.candidate_only,
         metrics.specials.golden_only
     )
-}
-
-/// A tensor that was not stored, by its statistics: norms and extremes within the budget, special
-/// values equal in number. Cannot see a permutation, and says so.
-fn judge_statistics(golden: &RecordedStats, candidate: &RecordedStats, expected: &Expected) -> TensorJudgement {
-    if golden.shape.is_some() && candidate.shape.is_some() && golden.shape != candidate.shape {
-        return TensorJudgement::new(
-            Verdict::Mismatch,
-            format!("shape {:?} in the golden, {:?} in the candidate", golden.shape, candidate.shape),
-        );
-    }
-    if golden.digest.is_some() && golden.digest == candidate.digest && golden.dtype == candidate.dtype {
-        return TensorJudgement::new(Verdict::Pass, "the recorded digests are equal");
-    }
-    let counts = |stats: &RecordedStats| (stats.nan.unwrap_or(0), stats.inf.unwrap_or(0));
-    if counts(golden) != counts(candidate) {
-        let ((gn, gi), (cn, ci)) = (counts(golden), counts(candidate));
-        return TensorJudgement::new(
-            Verdict::Nonfinite,
-            format!("{cn} NaN and {ci} Inf in the candidate, {gn} and {gi} in the golden (statistics)"),
-        );
-    }
-    let (Some(a), Some(b)) = (golden.l2, candidate.l2) else {
-        return TensorJudgement::new(Verdict::Skipped, "not stored, and the statistics hold no norm");
-    };
-    let u = [golden.dtype, candidate.dtype].into_iter().flatten().filter_map(|d| d.unit_roundoff()).fold(0.0, f64::max);
-    let budget = expected.budget;
-    let (relative, _) = expected.widened(budget.0.relative.hypot(budget.1.relative).hypot(ROUNDING * u));
-    let amax = |stats: &RecordedStats| stats.max.unwrap_or(0.0).abs().max(stats.min.unwrap_or(0.0).abs());
-    let mut judgement =
-        TensorJudgement::new(Verdict::Pass, format!("statistics alone: norms {} and {} agree", figure(a), figure(b)));
-    judgement.limits.insert(
-        "l2",
-        Limit { value: TOTAL * relative * a, why: format!("{TOTAL} times the expected error, statistics alone") },
-    );
-    if (a - b).abs() > TOTAL * relative * a
-        || (amax(golden) - amax(candidate)).abs() > ELEMENT * relative * amax(golden).max(f64::MIN_POSITIVE)
-    {
-        judgement.verdict = Verdict::Drift;
-        judgement.why = format!(
-            "norm {} against {}, largest magnitude {} against {} (statistics)",
-            figure(b),
-            figure(a),
-            figure(amax(candidate)),
-            figure(amax(golden))
-        );
-    }
-    judgement
 }
 
 /// Three significant digits, as texts print numbers.

@@ -23,6 +23,7 @@ mod rows;
 mod settle;
 mod slope;
 mod source;
+mod statistics;
 pub mod threshold;
 mod truth;
 mod valid;

@@ -1,7 +1,7 @@
 //! From what a format reader found to a [`Run`]: tensors get their ids, layers their calls, and the
 //! same tensor name in outputs and inputs becomes an edge.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use super::{Attrs, Layer, LayerId, LayerKind, Pass, RecordedStats, Run, RunMeta, Stored, TensorId, TensorInfo};
@@ -63,7 +63,9 @@ impl Parts {
             let too_many = |_| Error::at(&layers_file, "more layers than can be numbered").line(recorded.line);
             let id = LayerId(u32::try_from(assembled.len()).map_err(too_many)?);
             let inputs = table.read(id, &recorded.inputs).map_err(|e| e.in_line(&layers_file, recorded.line))?;
-            let outputs = table.written(id, &recorded.outputs).map_err(|e| e.in_line(&layers_file, recorded.line))?;
+            let outputs = table
+                .written(id, recorded.kind, &inputs, &recorded.outputs)
+                .map_err(|e| e.in_line(&layers_file, recorded.line))?;
             assembled.push(recorded.into_layer(id, call, shares_name, inputs, outputs));
         }
         // By name, so that the ids do not depend on how tensors were laid out over the files.
@@ -179,6 +181,8 @@ impl RecordedLayer {
 struct Table {
     tensors: Vec<TensorInfo>,
     ids: HashMap<String, TensorId>,
+    /// Tensors of which a module is the producer.
+    made_by_module: HashSet<TensorId>,
 }
 
 /// There are more tensors than ids.
@@ -213,14 +217,33 @@ impl Table {
         Ok(ids)
     }
 
-    fn written(&mut self, layer: LayerId, names: &[String]) -> Result<Vec<TensorId>, TooMany> {
+    fn written(
+        &mut self,
+        layer: LayerId,
+        kind: LayerKind,
+        inputs: &[TensorId],
+        names: &[String],
+    ) -> Result<Vec<TensorId>, TooMany> {
         let mut ids = Vec::with_capacity(names.len());
         for (slot, name) in names.iter().enumerate() {
             let id = self.id(name)?;
             let producer = &mut self.tensors[id.0 as usize].producer;
-            // A tensor listed twice by one layer is that layer's first of the two outputs.
-            if producer.is_none_or(|(earlier, _)| earlier != layer) {
+            let takes = match (*producer, kind) {
+                (None, _) => true,
+                // A tensor listed twice by one layer is that layer's first of the two outputs.
+                (Some((earlier, _)), _) if earlier == layer => false,
+                // A module around the layer that made a tensor hands it on, and so does an operator that reads
+                // what a module made.
+                (Some(_), LayerKind::Module) => false,
+                (Some(_), LayerKind::Operator) => !(self.made_by_module.contains(&id) && inputs.contains(&id)),
+            };
+            if takes {
                 *producer = Some((layer, slot));
+                if kind == LayerKind::Module {
+                    self.made_by_module.insert(id)
+                } else {
+                    self.made_by_module.remove(&id)
+                };
             }
             ids.push(id);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Run;
+use super::format::msprobe::place::DUMP;
 use crate::error::{Error, Result};
 
 /// One run of a tree: its step and rank, where the tree names them, and where it is.
@@ -11,8 +12,10 @@ pub type Located = (Option<u64>, Option<u64>, PathBuf);
 
 impl Run {
     /// Finds the runs at and below `path`: the path itself, or the runs of a tree
-    /// `step{N}/rank{R}/`, `step{N}/` or `rank{R}/`, sorted by step, then rank. Nothing is opened;
-    /// links that lead out of `path` are not followed.
+    /// `step{N}/rank{R}/`, `step{N}/` or `rank{R}/`, sorted by step, then rank. Directories of msprobe
+    /// that are named by a process (`proc{PID}`) count as ranks in the order of their numbers, for a
+    /// process id says nothing about another run. Nothing is opened; links that lead out of `path` are
+    /// not followed.
     ///
     /// # Errors
     /// A directory that cannot be listed, a step without a run in it, two directories for the same
@@ -27,7 +30,7 @@ impl Run {
         let mut found = BTreeMap::new();
         let steps = numbered(path, "step", &root)?;
         for (step, directory) in &steps {
-            let ranks = if holds_run(directory) { Vec::new() } else { numbered(directory, "rank", &root)? };
+            let ranks = if holds_run(directory) { Vec::new() } else { ranks(directory, &root)? };
             if ranks.is_empty() {
                 insert(&mut found, Some(*step), None, directory.clone())?;
             }
@@ -36,7 +39,7 @@ impl Run {
             }
         }
         if steps.is_empty() {
-            for (rank, directory) in numbered(path, "rank", &root)? {
+            for (rank, directory) in ranks(path, &root)? {
                 insert(&mut found, None, Some(rank), directory)?;
             }
         }
@@ -59,7 +62,17 @@ fn insert(found: &mut BTreeMap<Key, PathBuf>, step: Option<u64>, rank: Option<u6
 }
 
 fn holds_run(directory: &Path) -> bool {
-    ["run.json", "layers.jsonl"].iter().any(|name| directory.join(name).is_file())
+    ["run.json", "layers.jsonl", DUMP].iter().any(|name| directory.join(name).is_file())
+}
+
+/// Directories of ranks: by number, else those of processes by order.
+fn ranks(directory: &Path, root: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let ranks = numbered(directory, "rank", root)?;
+    if !ranks.is_empty() {
+        return Ok(ranks);
+    }
+    let processes = numbered(directory, "proc", root)?;
+    Ok((0..).zip(processes).map(|(rank, (_, path))| (rank, path)).collect())
 }
 
 /// Directories in `directory` whose name is `prefix` and a number, unless they lie outside `root`.
@@ -117,6 +130,17 @@ mod tests {
         assert_eq!(found(tree(&["."]).path()), [(None, None, String::new())]);
         assert_eq!(found(tree(&["a"]).path()), [(None, None, String::new())]);
         assert_eq!(found(tree(&["rank1", "rank0"]).path()).len(), 2);
+    }
+
+    #[test]
+    fn processes_are_ranks_in_order() {
+        let dir = tree(&["step0/proc900", "step0/proc1000", "step1/rank3", "step1/proc7"]);
+        let expected = [
+            (Some(0), Some(0), "step0/proc900"),
+            (Some(0), Some(1), "step0/proc1000"),
+            (Some(1), Some(3), "step1/rank3"),
+        ];
+        assert_eq!(found(dir.path()), expected.map(|(s, r, p)| (s, r, p.to_string())));
     }
 
     #[test]

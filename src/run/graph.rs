@@ -29,6 +29,12 @@ impl Run {
         found
     }
 
+    /// Whether `layer` is a module that hands `output` on: what made it was recorded inside.
+    pub fn hands_on(&self, layer: LayerId, output: TensorId) -> bool {
+        let made_by = self.tensor(output).producer.map(|(producer, _)| producer);
+        self.layer(layer).kind == LayerKind::Module && made_by.is_some_and(|producer| producer != layer)
+    }
+
     /// The tensors at which the flow ends, ascending: written by a layer that is no source, and read
     /// by no layer after the last operator that wrote them. By-products of an operator (saved
     /// statistics) are among them; [`crate::op::Op::is_auxiliary`] tells them.

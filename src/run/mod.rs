@@ -34,7 +34,8 @@ pub struct TensorInfo {
     pub stored: Option<Stored>,
     /// Statistics that were recorded beside or instead of the bytes.
     pub stats: Option<RecordedStats>,
-    /// The layer that wrote it (the last one, where several list it) and the output slot.
+    /// The layer that wrote it (the last operator, where several list it; a module only where nothing inside
+    /// it was recorded) and the output slot.
     pub producer: Option<(LayerId, usize)>,
     /// Layers that read it, with the input slot.
     pub consumers: Vec<(LayerId, usize)>,
@@ -59,6 +60,9 @@ pub struct RecordedStats {
     pub nan: Option<u64>,
     /// Number of infinities.
     pub inf: Option<u64>,
+    /// NaN and infinities were seen but not counted: `nan` and `inf` are 1 where there are some, and absent
+    /// where the others hide them.
+    pub specials_uncounted: bool,
     /// `alg:hex` over the recorded bytes.
     pub digest: Option<String>,
     /// Another tensor of the run with the same content.

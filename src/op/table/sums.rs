@@ -38,6 +38,8 @@ pub(super) const ROWS: &[Row] = &[
             "mat_mul",
             "vdot",
             "linalg_matmul",
+            "addbmm",
+            "addr",
         ],
         Class::Contraction,
     )

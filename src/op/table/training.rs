@@ -52,6 +52,9 @@ pub(super) const ROWS: &[Row] = &[
         ],
     )
     .cann("GeluGrad"),
+    // Each gradient is the result's, times a factor, summed over what was broadcast.
+    reduction("add_backward", &["sub_backward"]),
+    row("mul_backward", &["div_backward"], Class::Multiplicative).reach(Reach::Anywhere),
     reduction(
         "embedding_backward",
         &[

@@ -12,6 +12,7 @@ mod budget;
 mod curve;
 mod dropout;
 mod fused;
+mod gradients;
 mod logic;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub(super) fn family(function: &str) -> Option<Replay> {
         fused::family,
         logic::family,
         backward::family,
+        gradients::family,
         dropout::family,
     ];
     families.iter().find_map(|family| family(function))

@@ -3,7 +3,7 @@
 use ndarray::{ArrayView, Axis, IxDyn};
 
 use super::super::reference::{moved, plain};
-use super::super::{Call, Exactness, Operand, References, Replay, Unmodelled};
+use super::super::{Call, Exactness, Operand, Reference, References, Replay, Unmodelled};
 use super::{array, at, by_coordinate, position, subject};
 use crate::replay::elementwise::broadcast_shape;
 use crate::tensor::{DType, Kind};
@@ -16,6 +16,7 @@ pub(super) fn family(function: &str) -> Option<Replay> {
         "take" => take,
         "index" | "_unsafe_index" => index,
         "embedding" | "npu_embedding" => embedding,
+        "embedding_dense_backward" => embedding_backward,
         "one_hot" => one_hot,
         _ => return None,
     })
@@ -33,6 +34,15 @@ pub(super) fn indices<'a>(call: &Call, operand: &'a Operand) -> Result<&'a Opera
 fn axis(call: &Call, rank: usize) -> Result<usize, Unmodelled> {
     let axis = call.axis("dim", None, rank)?;
     if axis < rank { Ok(axis) } else { Err(call.unmodelled("a 0-d tensor has no axis")) }
+}
+
+/// `x[index]` with one tensor of positions.
+pub(super) fn first_axis(call: &Call, x: &Operand, index: &Operand) -> Result<References, Unmodelled> {
+    if x.value.ndim() == 0 {
+        return Err(call.unmodelled("a 0-d tensor has no axis"));
+    }
+    let index = indices(call, index)?;
+    rows(call, x, 0, index, index.value.shape())
 }
 
 fn index_select(call: &Call) -> Result<References, Unmodelled> {
@@ -150,6 +160,46 @@ fn embedding(call: &Call) -> Result<References, Unmodelled> {
     }
     let index = indices(call, index)?;
     rows(call, weight, 0, index, index.value.shape())
+}
+
+/// `embedding_dense_backward(grad_output, indices, num_weights, padding_idx)`: each row of the weight gets the
+/// sum of the gradients that were looked up there, the padding's none.
+fn embedding_backward(call: &Call) -> Result<References, Unmodelled> {
+    let grad = call.input(&["grad_output"], 0)?;
+    let index = indices(call, call.input(&["indices"], 1)?)?;
+    if call.flag("scale_grad_by_freq", false)? {
+        return Err(call.unmodelled("gradients scaled by frequency"));
+    }
+    let count = usize::try_from(call.integer("num_weights", None)?).map_err(|_| call.unmodelled("no row count"))?;
+    let padding = call.integer("padding_idx", Some(-1))?;
+    let Some(width) = grad.value.shape().last().copied().filter(|_| grad.value.ndim() == index.value.ndim() + 1) else {
+        return Err(call.unmodelled("gradient and indices do not fit"));
+    };
+    call.output_count(1)?;
+    call.fits(0, &[count, width])?;
+    if grad.value.len() != index.value.len() * width {
+        return Err(call.unmodelled("gradient and indices do not fit"));
+    }
+    // Kernels add in the result's dtype, so that each partial sum is rounded: the root of the sum of their
+    // squares is what the error is held against.
+    let (mut value, mut partial) = (vec![0.0; count * width], vec![0.0; count * width]);
+    let dense = grad.value.as_standard_layout();
+    let rows = dense.as_slice().unwrap_or(&[]).chunks_exact(width.max(1));
+    for (row, &at) in rows.zip(&index.value) {
+        if at == padding as f64 {
+            continue;
+        }
+        let at = position(call, at, count)?;
+        let span = at * width..(at + 1) * width;
+        for ((value, partial), g) in value[span.clone()].iter_mut().zip(&mut partial[span]).zip(row) {
+            *value += g;
+            *partial += *value * *value;
+        }
+    }
+    let shape = [count, width];
+    let scale = array(call, &shape, partial.into_iter().map(f64::sqrt).collect())?;
+    let exactness = Exactness::Function { ulp: 0.0, roundings: 1 };
+    Ok(vec![Some(Reference { value: array(call, &shape, value)?, scale, exactness })])
 }
 
 /// Axes of `x` that the index tensors may stand for: they increase, and the result's shape is the

@@ -9,6 +9,7 @@
 
 mod blend;
 mod factory;
+mod item;
 mod join;
 mod layout;
 mod lookup;
@@ -28,8 +29,16 @@ use crate::tensor::element_count;
 const SELF: &[&str] = &["self", "input", "x", "tensor"];
 
 pub(super) fn family(function: &str) -> Option<Replay> {
-    let families =
-        [layout::family, order::family, part::family, join::family, blend::family, lookup::family, scatter::family];
+    let families = [
+        layout::family,
+        order::family,
+        part::family,
+        item::family,
+        join::family,
+        blend::family,
+        lookup::family,
+        scatter::family,
+    ];
     families.iter().chain(&[factory::family as fn(&str) -> Option<Replay>]).find_map(|family| family(function))
 }
 

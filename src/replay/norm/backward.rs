@@ -1,7 +1,8 @@
-//! Gradients of layer norm, from the mean and rstd that the forward saved.
+//! Gradients of layer norm, from the mean and rstd that the forward saved, or from its eps.
 
 use super::NORM_ULP;
 use super::layer::trailing;
+use super::moments::moments;
 use crate::replay::answer::{arguments, elements, expect_shapes, required, with_summation};
 use crate::replay::lanes::{Lanes, array, sum};
 use crate::replay::{Call, Reference, References, Unmodelled};
@@ -13,11 +14,18 @@ pub(super) fn layer_norm_backward(call: &Call) -> Result<References, Unmodelled>
     let [grad, input, mean, rstd, weight, bias] =
         arguments(call, [&["grad_out", "grad_output"], &["input"], &["mean"], &["rstd"], &["weight"], &["bias"]])?;
     let (grad, input) = (required(call, grad, "grad_out")?, required(call, input, "input")?);
-    let (mean, rstd) = (required(call, mean, "mean")?, required(call, rstd, "rstd")?);
     let mask = mask(call)?;
     let lanes = trailing(call, input, &[weight, bias])?;
     let shape = input.value.shape();
-    let (mean, rstd) = (elements(mean), elements(rstd));
+    let (mean, rstd) = match (mean, rstd) {
+        // A recorder above autograd knows the forward's eps and not what it saved.
+        (None, None) if call.attr("eps")?.is_some() => {
+            let eps = call.number("eps", None)?;
+            let data = lanes.gather(&input.value);
+            lanes.each(&data, |row| (moments(row).mean, moments(row).rstd(eps))).into_iter().unzip()
+        }
+        (mean, rstd) => (elements(required(call, mean, "mean")?), elements(required(call, rstd, "rstd")?)),
+    };
     if grad.value.shape() != shape || mean.len() != lanes.rows() || rstd.len() != lanes.rows() {
         return Err(Unmodelled("gradient or saved statistics do not fit the input".into()));
     }
@@ -169,6 +177,22 @@ mod tests {
             .input("rstd", &[1, 1], &[1.0])
             .output(&[2, 1]);
         assert!(call.refusal().contains("do not fit"));
+    }
+
+    #[test]
+    fn statistics_that_were_not_saved_follow_from_eps() {
+        let (x, g) = ([1.0, 3.0, -2.0, 0.5], [1.0, 0.0, 2.0, -1.0]);
+        let saved = staged(2, 2, &x, &g, &[2.0, 5.0], 3.0).output(&[2, 2]);
+        let call = |attrs| {
+            Staged::new("layer_norm_backward", attrs)
+                .input("grad_out", &[2, 2], &g)
+                .input("input", &[2, 2], &x)
+                .input("weight", &[2], &[2.0, 5.0])
+                .output(&[2, 2])
+        };
+        let known = json!({"normalized_shape": [2], "eps": 3.0, "output_mask": [true, false, false]});
+        assert_close(&call(known).values(0), &saved.values(0));
+        assert!(call(json!({"normalized_shape": [2]})).refusal().contains("mean"));
     }
 
     proptest! {

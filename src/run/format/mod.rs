@@ -15,6 +15,7 @@ mod json;
 mod layers;
 mod load;
 mod manifest;
+pub(in crate::run) mod msprobe;
 mod native;
 mod natural;
 mod npy;
@@ -46,8 +47,15 @@ struct Format {
 }
 
 /// All formats, the first that recognises a path opens it. Those that take any tensor files come last.
-const FORMATS: &[Format] =
-    &[native::FORMAT, huggingface::FORMAT, polygraphy::FORMAT, rknn::FORMAT, directory::FORMAT, files::FORMAT];
+const FORMATS: &[Format] = &[
+    native::FORMAT,
+    msprobe::FORMAT,
+    huggingface::FORMAT,
+    polygraphy::FORMAT,
+    rknn::FORMAT,
+    directory::FORMAT,
+    files::FORMAT,
+];
 
 /// Opens the run at `path`, whatever its format.
 pub(super) fn open(path: &Path) -> Result<Run> {

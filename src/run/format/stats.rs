@@ -27,6 +27,8 @@ struct StatsLine {
     l2: Statistic,
     nan: Option<u64>,
     inf: Option<u64>,
+    #[serde(default)]
+    specials_uncounted: bool,
     digest: Option<String>,
     alias_of: Option<String>,
     slice: Option<Value>,
@@ -109,6 +111,7 @@ impl StatsLine {
             l2: self.l2.0,
             nan: self.nan,
             inf: self.inf,
+            specials_uncounted: self.specials_uncounted,
             digest: self.digest,
             alias_of: self.alias_of,
             slice: self.slice,

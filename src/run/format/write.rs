@@ -301,6 +301,8 @@ struct StatsLine<'a> {
     l2: Option<f64>,
     nan: Option<u64>,
     inf: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    specials_uncounted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -323,6 +325,7 @@ impl<'a> StatsLine<'a> {
             l2: stats.l2,
             nan: stats.nan,
             inf: stats.inf,
+            specials_uncounted: stats.specials_uncounted,
             digest: stats.digest.as_deref(),
             alias_of: stats.alias_of.as_deref(),
             slice: stats.slice.as_ref(),
