@@ -6,6 +6,7 @@
 //! (see [`budget`]) times a factor from [`threshold`].
 
 mod alias;
+mod allowance;
 mod bitwise;
 pub mod budget;
 mod index;
