@@ -33,3 +33,19 @@ cargo run --locked --release --quiet -- verify cases
 
 step "tests"
 cargo test --locked
+
+step "Python package"
+if [ -n "${GOLDLINE_SKIP_TORCH:-}" ]; then
+  echo "SKIPPED: the tests of the Python package, since GOLDLINE_SKIP_TORCH is set" >&2
+else
+  # torch takes gigabytes: one environment for each list of requirements, beside all checkouts.
+  key=$(sha256sum python/tests/requirements.txt | cut -c1-16)
+  environment="${XDG_CACHE_HOME:-$HOME/.cache}/goldline-tests/$key"
+  if [ ! -e "$environment/complete" ]; then
+    rm -rf "$environment"
+    python3 -m venv "$environment"
+    "$environment/bin/pip" install --quiet --requirement python/tests/requirements.txt
+    touch "$environment/complete"
+  fi
+  GOLDLINE_BIN="$PWD/target/release/goldline" "$environment/bin/python" -m pytest -q python/tests
+fi

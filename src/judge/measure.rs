@@ -188,6 +188,7 @@ fn stats_of(tensor: &Tensor, other: Option<&str>) -> RecordedStats {
             .filter(|d| d.starts_with(CRC32))
             .map(|_| format!("{CRC32}{:08x}", crc32fast::hash(tensor.bytes()))),
         alias_of: None,
+        view_of: None,
         slice: None,
         samples: None,
     }

@@ -4,7 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-use super::{Attrs, Layer, LayerId, LayerKind, Pass, RecordedStats, Run, RunMeta, Stored, TensorId, TensorInfo};
+use super::{
+    Attrs, Layer, LayerId, LayerKind, Pass, RecordedStats, Run, RunMeta, Stored, TensorId, TensorInfo, shared,
+};
 use crate::error::{Error, Result};
 use crate::op::Op;
 use crate::tensor::DType;
@@ -98,6 +100,7 @@ impl Parts {
                 contradicting.len()
             ));
         }
+        warnings.extend(shared::resolve(&mut table.tensors, &table.ids));
         if strangers > 0 {
             warnings.push(format!("{strangers} lines of statistics about tensors that no layer names: left out"));
         }

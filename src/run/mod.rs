@@ -10,6 +10,7 @@ mod discover;
 pub mod format;
 mod graph;
 mod layer;
+mod shared;
 mod stored;
 
 pub use discover::Located;
@@ -67,10 +68,23 @@ pub struct RecordedStats {
     pub digest: Option<String>,
     /// Another tensor of the run with the same content.
     pub alias_of: Option<String>,
+    /// The part of another stored tensor of the run that holds this one's elements.
+    pub view_of: Option<ViewOf>,
     /// Which rows were stored, as recorded; `None` where all were.
     pub slice: Option<serde_json::Value>,
     /// Values at coordinates that follow from a hash of the name, as recorded.
     pub samples: Option<serde_json::Value>,
+}
+
+/// A tensor as a view of a stored one: `offset` and `strides` in elements of it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+pub struct ViewOf {
+    /// The stored tensor.
+    pub tensor: String,
+    /// Its element that is this tensor's first.
+    pub offset: u64,
+    /// Distance in elements from one index of an axis to the next, one per axis.
+    pub strides: Vec<u64>,
 }
 
 /// `run.json` as far as it is known.

@@ -6,6 +6,10 @@
 
 use crate::tensor::{DType, Shape};
 
+/// Most bytes of a tensor that is longer than what it repeats (`expand`): a few stored bytes must not
+/// become any amount of memory. An attention mask of 32 heads and 4096 positions in bfloat16 has these.
+pub(in crate::run) const MAX_REPEATED: u64 = 1 << 30;
+
 /// Where the bytes of a stored tensor lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {

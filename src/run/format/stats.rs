@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::json::Lines;
 use crate::error::{Error, Result};
-use crate::run::RecordedStats;
+use crate::run::{RecordedStats, ViewOf};
 use crate::tensor::{DType, element_count};
 
 #[derive(Deserialize)]
@@ -31,6 +31,7 @@ struct StatsLine {
     specials_uncounted: bool,
     digest: Option<String>,
     alias_of: Option<String>,
+    view_of: Option<ViewOf>,
     slice: Option<Value>,
     samples: Option<Value>,
 }
@@ -114,6 +115,7 @@ impl StatsLine {
             specials_uncounted: self.specials_uncounted,
             digest: self.digest,
             alias_of: self.alias_of,
+            view_of: self.view_of,
             slice: self.slice,
             samples: self.samples,
         };

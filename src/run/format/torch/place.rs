@@ -7,12 +7,9 @@ use super::Fault;
 use super::listing::Listed;
 use super::rebuild::View;
 use crate::run::format::container::Found;
+use crate::run::stored::MAX_REPEATED;
 use crate::run::{Encoding, Layout, Stored};
 use crate::tensor::element_count;
-
-/// Most bytes of a tensor that is longer than what it repeats (`expand`): a few stored bytes must not
-/// become any amount of memory. An attention mask of 32 heads and 4096 positions in bfloat16 has these.
-const MAX_REPEATED: u64 = 1 << 30;
 
 /// Where a storage lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
