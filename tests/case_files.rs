@@ -424,3 +424,42 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn mistakes_in_shards() {
+    snapshot!(frames_below_head(&[
+        ("no list", "shards: {match: '*'}"),
+        ("no match", "shards: [{dim: 0}]"),
+        ("neither dim nor how", "shards: [{match: '*'}]"),
+        ("concat without dim", "shards: [{match: '*', how: concat}]"),
+        ("sum with dim", "shards: [{match: '*', how: sum, dim: 0}]"),
+        ("unknown how", "shards: [{match: '*', how: replicas}]"),
+        ("unknown key", "shards: [{match: '*', dims: 0}]"),
+        ("bad pattern", "shards: [{match: '[', dim: 0}]"),
+        ("dim is no number", "shards: [{match: '*', dim: last}]"),
+        ("unknown group", "shards: [{match: '*', dim: 0, group: every}]"),
+        ("group of one", "shards: [{match: '*', dim: 0, group: [3]}]"),
+        ("group is a number", "shards: [{match: '*', dim: 0, group: 3}]"),
+        ("a rank twice", "shards: [{match: '*', dim: 0, group: [0, 1, 0]}]"),
+        ("a negative rank", "shards: [{match: '*', dim: 0, group: [0, -1]}]"),
+        (
+            "groups that share a rank",
+            "shards:\n- {match: 'a*', dim: 0, group: [0, 1]}\n- {match: 'b*', dim: 0, group: [2, 1]}"
+        ),
+        ("another order", "shards:\n- {match: 'a*', dim: 0, group: [0, 1]}\n- {match: 'b*', dim: 0, group: [1, 0]}"),
+        ("all and some", "shards:\n- {match: 'a*', dim: 0}\n- {match: 'b*', dim: 0, group: [0, 1]}"),
+    ]));
+}
+
+#[test]
+fn shards_have_defaults() {
+    use goldline::run::join::{Group, How};
+    let case = load("shards:\n- {match: '*.up.*', dim: 0}\n- {match: '*.down', how: sum, group: all}");
+    let found: Vec<(How, &Group)> = case.shards.iter().map(|rule| (rule.how, &rule.group)).collect();
+    assert_eq!(found, [(How::Concat(0), &Group::All), (How::Sum, &Group::All)]);
+    let case = load(
+        "shards:\n- {match: a, dim: -1, group: [0, 1]}\n- {match: b, how: replica, group: [2, 3]}\n- {match: c, dim: 1, group: [0, 1]}",
+    );
+    let found: Vec<How> = case.shards.iter().map(|rule| rule.how).collect();
+    assert_eq!(found, [How::Concat(-1), How::Replica, How::Concat(1)]);
+}

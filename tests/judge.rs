@@ -540,3 +540,39 @@ fn the_report_is_the_same_for_any_number_of_threads() {
     assert!(!one.is_empty());
     assert!(one == with_threads(4));
 }
+
+#[test]
+fn values_whose_squares_overflow_are_held_by_their_largest_difference() {
+    let build = |values: &[f64]| {
+        let mut run = Recorder::new(DType::F64);
+        run.input("x", Values::noise(&[4], 1));
+        run.op("y", "unheard_of", &["x"], Values::new(&[values.len()], values.to_vec()));
+        run
+    };
+    for (golden, candidate, verdict) in [
+        (vec![1e308; 9], vec![-1e308; 9], "drift"),
+        (vec![1e160; 9], vec![3e160; 9], "drift"),
+        (vec![1e160; 9], vec![1e160 * (1.0 + f64::EPSILON); 9], "pass"),
+        (vec![1e308; 9], vec![1e308; 9], "pass"),
+    ] {
+        let report = verify(&build(&golden), &build(&candidate));
+        assert_eq!(report.verdict, verdict, "{golden:?} {candidate:?}: {}", summary(&report));
+    }
+}
+
+#[test]
+fn a_tolerance_that_integers_do_not_have_leaves_them_compared_exactly() {
+    let build = |first: i64| {
+        let mut run = Recorder::f32();
+        run.input("x", Values::noise(&[4], 1));
+        run.layer("ids", "unheard_of", &["x"]).gives(Values::i64(&[4], [first, 0, 0, 0]));
+        run
+    };
+    for tolerance in ["{default: {max_ulp: 4}}", "{dtype: {int64: {max_ulp: 1}}}", "{op: {unheard_of: {max_ulp: 4}}}"] {
+        let report = verify_case(&build(3), &build(900), &format!("tolerance: {tolerance}"));
+        assert_eq!(report.verdict, "drift", "{tolerance}: {}", summary(&report));
+    }
+    // Of an all-zero golden there is no relative error.
+    assert_eq!(verify_case(&build(0), &build(5), "tolerance: {default: {rel_l2: 1.0}}").verdict, "drift");
+    assert_eq!(verify_case(&build(3), &build(5), "tolerance: {default: {max_abs: 2}}").verdict, "pass");
+}

@@ -13,6 +13,7 @@ mod frame;
 mod raw;
 mod rename;
 mod schema;
+mod shards;
 mod template;
 mod tolerance;
 mod validate;
@@ -30,6 +31,7 @@ pub use template::template;
 pub use tolerance::{ExplicitLimit, ExplicitLimits, Metric, ToleranceTable};
 
 use crate::error::{Error, Result};
+use crate::run::join::ShardRule;
 use crate::tensor::DType;
 use crate::tensor::describe_kind;
 use frame::{Mistake, Source};
@@ -67,6 +69,8 @@ pub struct Case {
     pub rename: Vec<Rename>,
     /// Which positions count.
     pub valid: Option<Valid>,
+    /// How tensors of several ranks are one; of several rules that match a tensor the last wins.
+    pub shards: Vec<ShardRule>,
     /// Explicit limits.
     pub tolerance: ToleranceTable,
     /// Where in the file what stands, for errors that are found later.
@@ -194,6 +198,7 @@ impl Case {
             layers: LayerFilter::default(),
             rename: Vec::new(),
             valid: None,
+            shards: Vec::new(),
             tolerance: ToleranceTable::default(),
             places: None,
         }

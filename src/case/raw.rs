@@ -31,12 +31,14 @@ pub(super) mod keys {
         "layers",
         "rename",
         "valid",
+        "shards",
         "tolerance",
     ];
     pub(in crate::case) const EXPECT: &[&str] = &["verdict", "origin"];
     pub(in crate::case) const LAYERS: &[&str] = &["include", "exclude"];
     pub(in crate::case) const RENAME: &[&str] = &["from", "to"];
     pub(in crate::case) const VALID: &[&str] = &["mask"];
+    pub(in crate::case) const SHARD: &[&str] = &["match", "dim", "group", "how"];
     pub(in crate::case) const TOLERANCE: &[&str] = &["default", "dtype", "op", "layer"];
 }
 
@@ -53,6 +55,7 @@ pub(super) struct RawCase {
     pub(super) layers: RawLayers,
     pub(super) rename: Vec<RawRename>,
     pub(super) valid: Option<At<String>>,
+    pub(super) shards: Vec<RawShard>,
     pub(super) tolerance: RawTolerance,
 }
 
@@ -72,6 +75,20 @@ pub(super) struct RawLayers {
 pub(super) struct RawRename {
     pub(super) from: At<String>,
     pub(super) to: At<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct RawShard {
+    pub(super) pattern: At<String>,
+    pub(super) dim: Option<At<i64>>,
+    pub(super) group: Option<At<RawGroup>>,
+    pub(super) how: Option<At<String>>,
+}
+
+#[derive(Debug)]
+pub(super) enum RawGroup {
+    Name(String),
+    Ranks(Vec<At<i64>>),
 }
 
 /// Limits in the order of the file, each metric at most once.
@@ -110,6 +127,7 @@ pub(super) fn read(root: &Node, text: &str) -> Result<RawCase, Mistake> {
         layers: table.optional("layers").map(layers).transpose()?.unwrap_or_default(),
         rename: table.optional("rename").map(renames).transpose()?.unwrap_or_default(),
         valid: table.optional("valid").map(valid).transpose()?,
+        shards: table.optional("shards").map(shards).transpose()?.unwrap_or_default(),
         tolerance: table.optional("tolerance").map(tolerance).transpose()?.unwrap_or_default(),
     })
 }
@@ -165,6 +183,41 @@ fn renames(node: &Node) -> Result<Vec<RawRename>, Mistake> {
 fn valid(node: &Node) -> Result<At<String>, Mistake> {
     let table = Table::new(node, "`valid`", keys::VALID)?;
     string(table.required("mask", "`mask` names the tensor that is true where positions count")?, "mask")
+}
+
+fn shards(node: &Node) -> Result<Vec<RawShard>, Mistake> {
+    let items = list(node, "shards", "[{match: '*.weight', dim: 0}]")?;
+    items
+        .iter()
+        .map(|item| {
+            let table = Table::new(item, "an entry of `shards`", keys::SHARD)?;
+            let how = table.optional("how").map(|node| string(node, "how")).transpose()?;
+            let dim = table.optional("dim");
+            if how.is_none() && dim.is_none() {
+                return Err(missing(item, "dim", "`dim` says along which dim the parts lie; or write `how: sum`"));
+            }
+            Ok(RawShard {
+                pattern: string(
+                    table.required("match", "`match` is a pattern for names of tensors or layers")?,
+                    "match",
+                )?,
+                dim: dim.map(|node| integer(node, "dim")).transpose()?,
+                group: table.optional("group").map(group).transpose()?,
+                how,
+            })
+        })
+        .collect()
+}
+
+fn group(node: &Node) -> Result<At<RawGroup>, Mistake> {
+    let value = match &node.value {
+        Value::Text(name) => RawGroup::Name(name.clone()),
+        Value::List(ranks) => {
+            RawGroup::Ranks(ranks.iter().map(|rank| integer(rank, "group")).collect::<Result<_, _>>()?)
+        }
+        _ => return Err(wrong_type(node, "`group`", "`all` or a list of ranks")),
+    };
+    Ok(At { value, span: node.span.clone() })
 }
 
 fn tolerance(node: &Node) -> Result<RawTolerance, Mistake> {

@@ -47,6 +47,10 @@ struct CaseFile {
     rename: Option<Vec<Rename>>,
     /// Which positions count; others are compared but never judged.
     valid: Option<Valid>,
+    /// How tensors of which each rank holds a part are one, so that runs on different numbers of ranks
+    /// compare. Of several entries that match a tensor the last wins; what none matches is the same on
+    /// every rank.
+    shards: Option<Vec<Shard>>,
     /// Limits. The most specific entry wins: layer, op, dtype, default; an explicit limit replaces
     /// `auto` for its metric alone.
     tolerance: Option<Tolerance>,
@@ -108,6 +112,32 @@ struct Valid {
     /// Name of the recorded tensor that is nonzero where positions count.
     #[schemars(length(min = 1))]
     mask: String,
+}
+
+/// One or more tensors of which each rank of a group holds a part.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes the file and is never made")]
+struct Shard {
+    /// Pattern for the name of a tensor, or of the layer that wrote it.
+    #[schemars(length(min = 1), rename = "match")]
+    pattern: String,
+    /// The dim along which the parts lie; negative ones count from the end. With `how: concat` alone.
+    dim: Option<i64>,
+    /// The ranks that hold the parts, in their order.
+    #[schemars(extend("default" = "all"))]
+    group: Option<Group>,
+    /// `concat`: stretches along `dim`; `sum`: terms; `replica`: the same on every rank.
+    #[schemars(extend("default" = "concat", "enum" = super::shards::HOWS))]
+    how: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "describes the file and is never made")]
+enum Group {
+    All(#[schemars(extend("const" = "all"))] String),
+    Ranks(#[schemars(length(min = 2))] Vec<u64>),
 }
 
 /// Explicit limits by layer, operator and dtype.
@@ -219,12 +249,13 @@ mod tests {
     #[test]
     fn describes_the_keys_that_are_read() {
         let root: Value = serde_json::from_str(&json_schema()).unwrap();
-        let all: [(Option<&str>, &[&str]); 7] = [
+        let all: [(Option<&str>, &[&str]); 8] = [
             (None, keys::CASE),
             (Some("Expect"), keys::EXPECT),
             (Some("Layers"), keys::LAYERS),
             (Some("Rename"), keys::RENAME),
             (Some("Valid"), keys::VALID),
+            (Some("Shard"), keys::SHARD),
             (Some("Tolerance"), keys::TOLERANCE),
             (Some("Limits"), &Metric::NAMES),
         ];

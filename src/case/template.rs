@@ -47,6 +47,10 @@ precision: auto
 # Positions that count: the mask's name among the recorded tensors. Others are compared, not judged.
 #valid: {{mask: attention_mask}}
 
+# Tensors of which each rank holds a part, so that a tree of 8 ranks compares with a run on one.
+# how: concat (along dim), sum or replica; group: all, or the ranks; the last entry that matches wins.
+#shards: [{{match: "*.up.weight", dim: 0}}, {{match: "*.down", how: sum}}]
+
 # Limits. `auto` derives them from dtype, operator and reduction length; an explicit limit replaces
 # it for its metric alone. The most specific entry wins: layer, op, dtype, default; of several layer
 # patterns that match, the last.
@@ -112,6 +116,7 @@ mod tests {
         assert_eq!(case.seed, Some(1234));
         assert!(case.inputs.is_some() && case.candidate.is_some() && case.command.is_some() && case.expect.is_some());
         assert!(case.valid.is_some() && !case.tolerance.is_auto() && !case.rename.is_empty());
+        assert_eq!(case.shards.len(), 2);
         for key in crate::case::raw::keys::CASE {
             let stands = settings.iter().any(|line| line.starts_with(&format!("{key}:")));
             assert!(stands, "`{key}` is not in the template");

@@ -11,6 +11,7 @@ use super::filter::{LayerFilter, layer_glob};
 use super::frame::{Mistake, Source};
 use super::raw::{self, At, RawCase, RawExpect, RawLayers, RawLimits, RawRename, RawTolerance};
 use super::rename::{Rename, unknown_group};
+use super::shards::shards;
 use super::tolerance::{Entry, Metric, OpKey, ToleranceTable};
 use super::{Case, Expect, ExpectVerdict, Places, Valid};
 use crate::error::{Result, escape};
@@ -60,6 +61,7 @@ fn validate(raw: RawCase, source: &Source) -> Checked<(Case, Places)> {
         layers: layers(raw.layers)?,
         rename: raw.rename.into_iter().map(rename).collect::<Checked<_>>()?,
         valid: raw.valid.map(|mask| filled(mask, "mask").map(|mask| Valid { mask })).transpose()?,
+        shards: shards(raw.shards)?,
         tolerance: tolerance(raw.tolerance)?,
         places: None,
     };
@@ -167,7 +169,7 @@ fn precision(value: At<String>) -> Checked<Option<DType>> {
     Ok(Some(dtype))
 }
 
-fn glob(pattern: &At<String>) -> Checked<GlobMatcher> {
+pub(super) fn glob(pattern: &At<String>) -> Checked<GlobMatcher> {
     if pattern.value.is_empty() {
         return Err(Mistake::new(&pattern.span, "an empty pattern matches no layer").help("\"**\" matches every layer"));
     }

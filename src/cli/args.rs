@@ -149,7 +149,7 @@ Examples:
 pub(super) struct Record {
     /// The case file
     pub(super) case: PathBuf,
-    /// A run to approve; several keep the spread between them as noise per layer
+    /// A run, or a tree of steps and ranks, to approve; several keep the spread between them as noise per layer
     #[arg(long = "run", value_name = "DIR", required_unless_present = "execute")]
     pub(super) runs: Vec<PathBuf>,
     #[command(flatten)]

@@ -7,14 +7,16 @@ use super::args::{Bisect, Diff, Executing, Explain, Nan, Verify};
 use super::output::{Screen, Sinks, status_of};
 use super::progress::Progress;
 use super::target::{self, Baseline, How, Pair};
+use super::trees::{Compared, compare_paths};
 use super::{Outcome, Status};
 use crate::bisect;
 use crate::case::Case;
 use crate::diagnose::births_within;
 use crate::error::{Error, Result};
 use crate::golden::{Golden, recover};
-use crate::report::assemble::{lone_births, settle_outcome, suite};
+use crate::report::assemble::{lone_births, settle_outcome};
 use crate::report::model::{Birth, SuiteEntry};
+use crate::report::suite::{Across, suite};
 use crate::report::terminal::{self, explain as story};
 use crate::report::{Document, json};
 use crate::run::Run;
@@ -64,11 +66,14 @@ pub(super) fn verify(args: &Verify, screen: &mut Screen) -> Outcome {
         ))
         .into());
     }
-    let mut entries = Vec::new();
+    let (mut entries, mut across) = (Vec::new(), Across::default());
     let how = How { comparing: args.comparing, third: Some(&args.third), bitwise: args.bitwise };
     for file in &files {
         match verify_case(file, args.run.as_deref(), &args.executing, how) {
-            Ok(found) => entries.extend(found),
+            Ok(found) => {
+                entries.extend(found.entries);
+                across.extend(found.across);
+            }
             // One case that cannot be read is told as such; among several it does not hide the others.
             Err(error) if single => return Err(error.into()),
             Err(error) => {
@@ -78,7 +83,7 @@ pub(super) fn verify(args: &Verify, screen: &mut Screen) -> Outcome {
             }
         }
     }
-    finish(entries, !single, &sinks, screen)
+    finish(Compared { entries, across }, !single, &sinks, screen)
 }
 
 fn one_line(error: &Error) -> String {
@@ -89,12 +94,12 @@ fn one_line(error: &Error) -> String {
     }
 }
 
-fn verify_case(file: &Path, run: Option<&Path>, executing: &Executing, how: How<'_>) -> Result<Vec<SuiteEntry>> {
+fn verify_case(file: &Path, run: Option<&Path>, executing: &Executing, how: How<'_>) -> Result<Compared> {
     let case = Case::load(file)?;
     // An interrupted recording may have left the golden aside.
     recover(&case.golden)?;
     let golden = case.require_golden()?;
-    if !Golden::is_golden(golden) {
+    if !Golden::is_golden(golden) && !Golden::is_tree(golden)? {
         // Says what is there instead, and how to approve a run.
         Golden::open(golden)?;
     }
@@ -103,30 +108,32 @@ fn verify_case(file: &Path, run: Option<&Path>, executing: &Executing, how: How<
         Some(run) => run,
         None => case.require_candidate()?,
     };
-    let mut entries = target::compare_paths(golden, candidate, &case, how)?;
-    for entry in &mut entries {
+    let mut compared = compare_paths(golden, candidate, &case, how)?;
+    for entry in &mut compared.entries {
         // A known defect is no reason for other bits: where they were asked for, they decide.
         if let (SuiteEntry::Report(report), Some(expect), false) = (entry, &case.expect, how.bitwise) {
             settle_outcome(report, expect.verdict.name(), expect.origin.as_deref());
         }
     }
-    Ok(entries)
+    Ok(compared)
 }
 
 pub(super) fn diff(args: &Diff, screen: &mut Screen) -> Outcome {
     let sinks = Sinks::new(&args.output)?;
     let how = How { comparing: args.comparing, third: Some(&args.third), bitwise: args.bitwise };
-    let entries = target::compare_paths(&args.golden, &args.candidate, &Case::default_for_diff(), how)?;
-    finish(entries, false, &sinks, screen)
+    let compared = compare_paths(&args.golden, &args.candidate, &Case::default_for_diff(), how)?;
+    finish(compared, false, &sinks, screen)
 }
 
 /// One report stands alone unless several cases were asked for.
-fn finish(mut entries: Vec<SuiteEntry>, several: bool, sinks: &Sinks, screen: &mut Screen) -> Outcome {
+fn finish(compared: Compared, several: bool, sinks: &Sinks, screen: &mut Screen) -> Outcome {
+    let Compared { mut entries, across } = compared;
+    let stands_alone = !several && across.is_empty();
     let document = match entries.pop() {
-        Some(SuiteEntry::Report(report)) if entries.is_empty() && !several => Document::Report(report),
+        Some(SuiteEntry::Report(report)) if entries.is_empty() && stands_alone => Document::Report(report),
         last => {
             entries.extend(last);
-            Document::from(suite(entries))
+            Document::from(suite(entries, across))
         }
     };
     sinks.write(&document, screen)?;

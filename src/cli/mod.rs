@@ -14,6 +14,7 @@ mod preflight;
 mod progress;
 mod recording;
 mod target;
+mod trees;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -86,6 +86,13 @@ impl Sinks {
         if files.iter().filter(|(_, file)| file.is_none()).count() > 1 {
             return Err(Error::new("only one report can go to stdout"));
         }
+        for (at, (_, file)) in files.iter().enumerate() {
+            if let Some(file) =
+                file.as_ref().filter(|file| files[..at].iter().any(|(_, other)| other.as_ref() == Some(file)))
+            {
+                return Err(Error::at(file, "two reports cannot go to one file"));
+            }
+        }
         Ok(Self { files, all: output.all })
     }
 
@@ -140,7 +147,11 @@ pub(super) fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::
 
 /// The status that a document stands for.
 pub(super) fn status_of(document: &Document) -> Status {
-    document.cases().iter().fold(Status::Expected, |status, case| {
+    let across = match document {
+        Document::Suite(suite) if !suite.disagreements.is_empty() => Status::Unexpected,
+        _ => Status::Expected,
+    };
+    document.cases().iter().fold(across, |status, case| {
         status.and(match case {
             CaseView::Failed { .. } => Status::Error,
             CaseView::Report(report) if report.outcome == "expected" => Status::Expected,

@@ -1,6 +1,5 @@
 //! What is compared with what: two paths, or a case and a run.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::args::{Comparing, DualLevel, Executing, Replay, Third};
@@ -11,11 +10,13 @@ use crate::execute;
 use crate::golden::{Golden, recover};
 use crate::judge::{self, ReplayMode};
 use crate::pipeline::{self, Analysis};
-use crate::report::model::{Report, SuiteEntry};
+use crate::report::model::Report;
+use crate::run::join::Part;
 use crate::run::{LayerId, Run, TensorId};
 use crate::tensor::Tensor;
 
 /// The run that is right: approved with digests, or any run.
+#[derive(Debug)]
 pub(super) enum Baseline {
     Approved(Box<Golden>),
     Plain(Box<Run>),
@@ -37,6 +38,15 @@ impl Baseline {
         }
     }
 
+    /// Gives the run the step and rank at which it stands in a tree, where it does not tell them.
+    pub(super) fn stands_at(&mut self, (step, rank): (Option<u64>, Option<u64>)) {
+        let meta = match self {
+            Self::Approved(golden) => &mut golden.run.meta,
+            Self::Plain(run) => &mut run.meta,
+        };
+        (meta.step, meta.rank) = (meta.step.or(step), meta.rank.or(rank));
+    }
+
     /// How far the approved runs of a golden lie apart at an output, as rel_l2; `None` for any other run.
     pub(super) fn noise(&self, layer: LayerId, slot: usize) -> Option<f64> {
         match self {
@@ -50,6 +60,21 @@ impl Baseline {
             Self::Approved(golden) => golden.check_tensor(id, tensor),
             Self::Plain(_) => Ok(()),
         }
+    }
+}
+
+/// A rank of a joined golden: its tensors are checked as they are read.
+impl Part for Baseline {
+    fn run(&self) -> &Run {
+        Self::run(self)
+    }
+
+    fn load(&self, id: TensorId) -> Result<Option<Tensor>> {
+        let tensor = Self::run(self).load(id)?;
+        if let Some(tensor) = &tensor {
+            self.check(id, tensor)?;
+        }
+        Ok(tensor)
     }
 }
 
@@ -77,7 +102,7 @@ impl How<'_> {
     }
 
     /// Where the third run is, or the tree of its steps and ranks.
-    fn truth(&self) -> Option<&Path> {
+    pub(super) fn truth(&self) -> Option<&Path> {
         self.third?.truth.as_deref()
     }
 }
@@ -88,7 +113,8 @@ pub(super) fn compare(baseline: &Baseline, candidate: &Run, case: &Case, how: Ho
     compare_with(baseline, candidate, truth.as_ref(), case, how)
 }
 
-fn compare_with(
+/// [`compare`] with the third run opened.
+pub(super) fn compare_with(
     baseline: &Baseline,
     candidate: &Run,
     truth: Option<&Baseline>,
@@ -134,78 +160,6 @@ fn with_options<T>(
 pub(super) fn executed(case: &Case, how: &Executing) -> Result<PathBuf> {
     let options = execute::Options { out: how.out.clone(), time_limit: how.timeout, more: Vec::new() };
     execute::execute(case, &options)
-}
-
-/// Where a run stands in a tree; both `None` for a run that stands alone.
-type StepAndRank = (Option<u64>, Option<u64>);
-
-/// Compares two paths: runs, or trees of steps and ranks, which pair by step and rank.
-/// A third run pairs with them likewise.
-pub(super) fn compare_paths(golden: &Path, candidate: &Path, case: &Case, how: How<'_>) -> Result<Vec<SuiteEntry>> {
-    let located = |path: &Path| -> Result<BTreeMap<StepAndRank, PathBuf>> {
-        if Golden::is_golden(path) {
-            return Ok(BTreeMap::from([((None, None), path.to_path_buf())]));
-        }
-        Ok(Run::discover(path)?.into_iter().map(|(step, rank, path)| ((step, rank), path)).collect())
-    };
-    let (left, right) = (located(golden)?, located(candidate)?);
-    let truths = how.truth().map(located).transpose()?;
-    let truth_at = |place: StepAndRank| -> Result<Option<Baseline>> {
-        let Some(truths) = &truths else { return Ok(None) };
-        let path = match (truths.get(&place), only(truths).as_slice()) {
-            (Some(path), _) => path,
-            // Runs that stand alone answer each other wherever they stood.
-            (None, [(_, path)]) if left.len() == 1 => path,
-            _ => return Err(Error::new("the truth has no such step or rank")),
-        };
-        Baseline::open(path).map(Some)
-    };
-    if let ([(place, golden)], [(_, candidate)]) = (only(&left).as_slice(), only(&right).as_slice()) {
-        let truth = truth_at(*place)?;
-        let report = compare_with(&Baseline::open(golden)?, &Run::open(candidate)?, truth.as_ref(), case, how)?;
-        return Ok(vec![SuiteEntry::Report(Box::new(report))]);
-    }
-    let places: std::collections::BTreeSet<_> = left.keys().chain(right.keys()).copied().collect();
-    let mut entries = Vec::new();
-    for place in places {
-        let name = place_name(&case.name, place);
-        entries.push(match (left.get(&place), right.get(&place)) {
-            (Some(golden), Some(candidate)) => {
-                let compared = Baseline::open(golden).and_then(|golden| {
-                    compare_with(&golden, &Run::open(candidate)?, truth_at(place)?.as_ref(), case, how)
-                });
-                match compared {
-                    Ok(mut report) => {
-                        (report.step, report.rank) = (report.step.or(place.0), report.rank.or(place.1));
-                        SuiteEntry::Report(Box::new(report))
-                    }
-                    Err(error) => SuiteEntry::Failed { case: name, error: error.to_string() },
-                }
-            }
-            (Some(_), None) => SuiteEntry::Failed {
-                case: name,
-                error: "only in the golden: the candidate has no such step or rank".into(),
-            },
-            _ => SuiteEntry::Failed {
-                case: name,
-                error: "only in the candidate: the golden has no such step or rank".into(),
-            },
-        });
-    }
-    Ok(entries)
-}
-
-fn only<K: Copy>(runs: &BTreeMap<K, PathBuf>) -> Vec<(K, &PathBuf)> {
-    runs.iter().map(|(key, path)| (*key, path)).collect()
-}
-
-fn place_name(case: &str, (step, rank): StepAndRank) -> String {
-    let parts = [
-        Some(case.to_string()).filter(|c| !c.is_empty()),
-        step.map(|s| format!("step {s}")),
-        rank.map(|r| format!("rank {r}")),
-    ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// Two runs and the case under which they are compared.

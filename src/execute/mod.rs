@@ -80,6 +80,12 @@ pub fn execute(case: &Case, options: &Options) -> Result<PathBuf> {
     }
     // What the command prints must not get between the lines of a report.
     command.stdin(Stdio::null()).stdout(Stdio::from(std::io::stderr()));
+    #[cfg(unix)]
+    if options.time_limit.is_some() {
+        // A group of its own can be stopped as a whole. Without a limit the command stays in this one, so
+        // that an interrupt at the terminal reaches it.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    }
     let started = Instant::now();
     let mut child =
         command.spawn().map_err(|e| Error::at(&case.path, format_args!("cannot run `{program}`: {}", reason(&e))))?;
@@ -108,12 +114,22 @@ fn wait(child: &mut Child, limit: Option<Duration>, started: Instant) -> std::io
             return Ok(Some(status));
         }
         if started.elapsed() >= limit {
-            child.kill()?;
+            stop(child)?;
             child.wait()?;
             return Ok(None);
         }
         std::thread::sleep(PAUSE.min(limit));
     }
+}
+
+/// Stops the child and what it started.
+fn stop(child: &mut Child) -> std::io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        // Its workers would hold the device and the terminal's streams; none of them may be left.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    child.kill()
 }
 
 /// A directory for one more run of the case.

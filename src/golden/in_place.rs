@@ -19,6 +19,7 @@ pub(super) fn without_tensors(run: &Run) -> Run {
         tensors,
         files: Vec::new(),
         warnings: Vec::new(),
+        joined: None,
     }
 }
 

@@ -14,6 +14,7 @@ mod in_place;
 mod place;
 mod record;
 mod spread;
+mod tree;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ pub use record::{RecordOptions, RecordOutcome, Recorded, record};
 pub use spread::{LayerSpread, Spread, spread};
 
 use crate::error::{Error, Result};
-use crate::run::{Run, TensorId};
+use crate::run::{Located, Run, TensorId};
 use crate::tensor::Tensor;
 use document::METADATA;
 
@@ -47,6 +48,16 @@ impl Golden {
     /// Whether `path` is a directory with a `golden.json`.
     pub fn is_golden(path: impl AsRef<Path>) -> bool {
         std::fs::symlink_metadata(path.as_ref().join(GOLDEN_FILE)).is_ok()
+    }
+
+    /// Whether `path` is a tree of steps and ranks of which each run is a golden.
+    ///
+    /// # Errors
+    /// Those of [`Run::discover`].
+    pub fn is_tree(path: impl AsRef<Path>) -> Result<bool> {
+        let runs = Run::discover(path)?;
+        let in_tree = |(step, rank, path): &Located| (step.is_some() || rank.is_some()) && Self::is_golden(path);
+        Ok(runs.iter().all(in_tree))
     }
 
     /// Opens the golden at `path`. Its metadata is held against the digests before it is read; of

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use super::Golden;
 use super::document::GOLDEN_FILE;
 use crate::error::{Error, Result};
 
@@ -87,7 +88,7 @@ impl Place {
             }
         }
         let old = self.old();
-        if self.path.join(GOLDEN_FILE).is_file() && is_leftover(&old) {
+        if holds_golden(&self.path) && is_leftover(&old) {
             let _ = std::fs::remove_dir_all(old);
         }
     }
@@ -102,7 +103,12 @@ fn sibling(name: &OsStr, suffix: &str) -> OsString {
 }
 
 fn is_leftover(old: &Path) -> bool {
-    std::fs::symlink_metadata(old).is_ok_and(|found| found.is_dir()) && old.join(GOLDEN_FILE).is_file()
+    std::fs::symlink_metadata(old).is_ok_and(|found| found.is_dir()) && holds_golden(old)
+}
+
+/// Whether a golden is there, or a tree of them.
+fn holds_golden(path: &Path) -> bool {
+    path.join(GOLDEN_FILE).is_file() || (path.is_dir() && Golden::is_tree(path).unwrap_or(false))
 }
 
 /// Locks a directory against other recorders until the file is dropped. `None` where the file system
@@ -312,6 +318,26 @@ mod tests {
         std::fs::rename(&place.path, place.old()).unwrap();
         assert!(recover(&place.path).unwrap());
         assert_eq!((content(&place), names(dir.path())), ("old".into(), vec!["g".to_string()]));
+        assert!(!recover(&place.path).unwrap());
+    }
+
+    #[test]
+    fn a_tree_of_goldens_is_recovered_and_cleared_away_alike() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::of(&dir.path().join("g")).unwrap();
+        let tree = |root: &Path| {
+            std::fs::create_dir_all(root.join("step0/rank1")).unwrap();
+            std::fs::write(root.join("step0/rank1").join(GOLDEN_FILE), "old").unwrap();
+        };
+        tree(&place.old());
+        assert!(recover(&place.path).unwrap());
+        assert!(place.path.join("step0/rank1").is_dir() && !place.old().exists());
+        tree(&place.old());
+        drop(place.stage().unwrap());
+        assert_eq!(names(dir.path()), ["g"]);
+        // A directory that holds something else is nobody's old golden.
+        std::fs::create_dir_all(place.old().join("step0")).unwrap();
+        std::fs::remove_dir_all(&place.path).unwrap();
         assert!(!recover(&place.path).unwrap());
     }
 

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::document::{METADATA, NoiseRecord};
 use super::place::Place;
-use super::{Changes, Digest, GOLDEN_FILE, Golden, GoldenInfo, TensorRecord, change, in_place, recover, spread};
+use super::{Changes, Digest, GOLDEN_FILE, Golden, GoldenInfo, TensorRecord, change, in_place, recover, spread, tree};
 use crate::case::Case;
 use crate::error::{Error, Result};
 use crate::run::{Run, format};
@@ -69,8 +69,16 @@ pub struct Recorded {
 /// # Errors
 /// No run, or one given twice; a run that cannot be read, is not complete, was made with another seed
 /// than the case's or with other sources than the first; something at the golden's path that is no
-/// golden; no space or permission.
+/// golden; no space or permission. Trees of steps and ranks become a tree of goldens, not in place.
 pub fn record(case: &Case, runs: &[PathBuf], options: &RecordOptions<'_>) -> Result<RecordOutcome> {
+    match runs.first().map(|path| tree::located(path)).transpose()?.flatten() {
+        Some(first) => tree::record(case, &first, runs, options),
+        None => record_one(case, runs, options),
+    }
+}
+
+/// [`record`] for runs that are no trees.
+pub(super) fn record_one(case: &Case, runs: &[PathBuf], options: &RecordOptions<'_>) -> Result<RecordOutcome> {
     let place = Place::of(&case.golden)?;
     recover(&place.path)?;
     expect_distinct(runs)?;
@@ -197,7 +205,7 @@ fn occupied(path: &Path) -> Result<bool> {
 }
 
 /// Replacing a golden removes its directory; what is no part of a golden must not go with it.
-fn expect_nothing_else(path: &Path) -> Result<()> {
+pub(super) fn expect_nothing_else(path: &Path) -> Result<()> {
     let cannot = |e: std::io::Error| Error::io(path, "list the directory", &e);
     for entry in std::fs::read_dir(path).map_err(cannot)? {
         let entry = entry.map_err(cannot)?;

@@ -90,7 +90,8 @@ fn judge_metrics(metrics: &Metrics, expected: &Expected, explicit: &ExplicitLimi
             judgement.limits.remove("element");
         }
     }
-    if !is_float && !explicit.is_empty() {
+    // A limit on what does not exist for these values (ULP of integers, rel_l2 of zeros) replaces nothing.
+    if !is_float && explicit.iter().any(|(metric, _)| value_of(metrics, metric.name()).is_some()) {
         judgement.limits.remove("unequal");
     }
     if metrics.has_unshared_specials() {
@@ -134,6 +135,9 @@ fn automatic(metrics: &Metrics, known: &Expected) -> TensorJudgement {
     let (golden, candidate) = known.budget;
     let mut judgement = TensorJudgement::new(Verdict::Pass, "");
     let dtype = coarser(metrics.golden_dtype, metrics.candidate_dtype);
+    if !(metrics.judged_golden_sq.is_finite() && metrics.error_sq.is_finite()) {
+        return beyond_squares(metrics, known);
+    }
     let norm = metrics.judged_golden_sq.sqrt();
     let floor = SUBNORMAL_FLOOR * dtype.smallest_subnormal().unwrap_or(0.0) * (metrics.judged as f64).sqrt();
     // One rounding to the coarser dtype is legitimate whatever the recorded flow says.
@@ -188,6 +192,21 @@ fn automatic(metrics: &Metrics, known: &Expected) -> TensorJudgement {
     judgement
 }
 
+/// Limits where squares leave the range of f64 (values from about 1e154 on), so that no norm exists:
+/// the largest difference is held against the golden's largest magnitude.
+fn beyond_squares(metrics: &Metrics, known: &Expected) -> TensorJudgement {
+    let (golden, candidate) = known.budget;
+    let mut judgement = TensorJudgement::new(Verdict::Pass, "");
+    let roundoff = coarser(metrics.golden_dtype, metrics.candidate_dtype).unit_roundoff().unwrap_or(0.0);
+    let relative = golden.relative.hypot(candidate.relative).hypot(ROUNDING * roundoff);
+    // A difference that overflows is beyond every limit that f64 can hold.
+    let why = format!("squares overflow: {ELEMENT} times the relative error budget of the largest magnitude");
+    let value = (ELEMENT * relative * metrics.golden.amax).min(f64::MAX / 2.0);
+    judgement.excess = Some(metrics.max_abs.min(f64::MAX) / value.max(f64::MIN_POSITIVE));
+    judgement.limits.insert("max_abs", Limit { value, why });
+    judgement
+}
+
 /// Integers and booleans are compared exactly.
 fn exact(metrics: &Metrics) -> TensorJudgement {
     let mut judgement = TensorJudgement::new(Verdict::Pass, "");
@@ -217,6 +236,8 @@ pub fn value_of(metrics: &Metrics, name: &str) -> Option<f64> {
         "agreeing_bits" => metrics.agreeing_bits()?,
         _ => return None,
     };
+    // The difference of two values of opposite sign may overflow: that is the largest there is.
+    let value = if name == "max_abs" { value.min(f64::MAX) } else { value };
     value.is_finite().then_some(value)
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
+use super::shards::hinted;
 use super::threshold::vendor_tolerance;
 use crate::compare::{self, Comparison, Metrics, SideStats};
 use crate::error::Result;
@@ -150,7 +151,8 @@ fn measure_pair(
         let valid = valid(pair.0);
         let tolerance = Some(vendor_tolerance(coarser(left.dtype(), right.dtype())));
         let options = compare::Options { valid: valid.as_deref(), tolerance };
-        return Ok(Measured::Tensors(compare::compare(left, right, &options)));
+        let comparison = compare::compare(left, right, &options);
+        return Ok(Measured::Tensors(hinted([golden, candidate], [left, right], comparison)));
     }
     let recorded = |run: &Run, id: TensorId| run.tensor(id).stats.clone();
     let (of_golden, of_candidate) = (recorded(golden, pair.0), recorded(candidate, pair.1));

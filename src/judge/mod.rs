@@ -5,6 +5,7 @@
 //! case. A verdict never rests on a single magic number: a limit is the error budget of the tensor
 //! (see [`budget`]) times a factor from [`threshold`].
 
+pub mod agreement;
 mod alias;
 mod allowance;
 mod bitwise;
@@ -22,6 +23,7 @@ mod recorded;
 mod replaying;
 mod rows;
 mod settle;
+mod shards;
 mod slope;
 mod source;
 mod statistics;

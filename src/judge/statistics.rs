@@ -18,6 +18,11 @@ pub(super) fn judge(golden: &RecordedStats, candidate: &RecordedStats, expected:
             format!("shape {:?} in the golden, {:?} in the candidate", golden.shape, candidate.shape),
         );
     }
+    if let (Some(a), Some(b)) = (golden.dtype, candidate.dtype)
+        && a.kind() != b.kind()
+    {
+        return TensorJudgement::new(Verdict::Mismatch, format!("{a} in the golden, {b} in the candidate"));
+    }
     let digests = same_algorithm(golden, candidate);
     if digests == Some(true) {
         return TensorJudgement::new(Verdict::Pass, "the recorded digests are equal");

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::model::{
-    self, Birth, BlacklistEntry, LayerRow, Limit, Origin, OutputRow, Place, REPORT_SCHEMA, Remedy, Report, Side,
-    Signature, Summary,
+    Birth, BlacklistEntry, LayerRow, Limit, Origin, OutputRow, Place, REPORT_SCHEMA, Remedy, Report, Side, Signature,
+    Summary,
 };
 use crate::blacklist::Advice;
 use crate::compare::{Metrics, SideStats};
@@ -389,39 +389,4 @@ pub fn settle_outcome(report: &mut Report, expected_verdict: &str, expected_orig
         Ok(why) => ("expected".into(), Some(why)),
         Err(why) => ("unexpected".into(), Some(why)),
     };
-}
-
-/// The suite document of several cases.
-pub fn suite(entries: Vec<model::SuiteEntry>) -> model::Suite {
-    use model::SuiteEntry;
-    let mut totals: BTreeMap<String, u64> = BTreeMap::new();
-    let mut add = |key: &str| *totals.entry(key.to_string()).or_default() += 1;
-    let rank = |verdict: &str| {
-        ["pass", "incomparable", "drift", "nonfinite", "error"].iter().position(|v| *v == verdict).unwrap_or(0)
-    };
-    let (mut worst, mut first) = ("pass".to_string(), None);
-    for entry in &entries {
-        let unexpected = match entry {
-            SuiteEntry::Report(report) => {
-                add(&report.outcome);
-                add(&report.verdict);
-                if rank(&report.verdict) > rank(&worst) {
-                    worst.clone_from(&report.verdict);
-                }
-                (report.outcome != "expected").then(|| super::gist::title(report))
-            }
-            SuiteEntry::Failed { case, .. } => {
-                add("error");
-                // What could not be read was not compared.
-                if rank("incomparable") > rank(&worst) {
-                    worst = "incomparable".to_string();
-                }
-                Some(case.clone())
-            }
-        };
-        if first.is_none() {
-            first = unexpected;
-        }
-    }
-    model::Suite { schema: model::SUITE_SCHEMA.into(), verdict: worst, totals, first, cases: entries }
 }

@@ -84,6 +84,13 @@ fn poisoned_suite(name: &str) -> Document {
     suite.cases.push(super::model::SuiteEntry::Report(Box::new(poisoned(name))));
     suite.cases.push(super::model::SuiteEntry::Failed { case: name.into(), error: name.into() });
     suite.first = Some(name.into());
+    if let Some(place) = &mut suite.first_drift {
+        (place.layer, place.op) = (name.into(), name.into());
+    }
+    for found in &mut suite.disagreements {
+        (found.layer, found.op, found.tensor, found.why) = (name.into(), name.into(), name.into(), name.into());
+        found.case = Some(name.into());
+    }
     suite.verdict = name.into();
     suite.totals.insert(name.into(), 1);
     suite.into()

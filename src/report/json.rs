@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
 use super::Document;
-use super::model::{REPORT_SCHEMA, Report, SUITE_SCHEMA, Suite, SuiteEntry};
+use super::model::{Disagreement, REPORT_SCHEMA, Report, SUITE_SCHEMA, Suite, SuiteEntry, SuitePlace, Unpaired};
 use crate::error::{Error, Result, is_hidden};
 
 /// Writes the document as indented JSON with a line feed at the end.
@@ -96,13 +96,20 @@ struct SuiteFields {
     #[serde(default)]
     totals: std::collections::BTreeMap<String, u64>,
     first: Option<String>,
+    #[serde(default)]
+    first_drift: Option<SuitePlace>,
+    #[serde(default)]
+    disagreements: Vec<Disagreement>,
+    #[serde(default)]
+    unpaired: Vec<Unpaired>,
     cases: Vec<SuiteEntry>,
 }
 
 impl<'de> Deserialize<'de> for Suite {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let SuiteFields { schema, verdict, totals, first, cases } = SuiteFields::deserialize(deserializer)?;
-        Ok(Self { schema, verdict, totals, first, cases })
+        let SuiteFields { schema, verdict, totals, first, first_drift, disagreements, unpaired, cases } =
+            SuiteFields::deserialize(deserializer)?;
+        Ok(Self { schema, verdict, totals, first, first_drift, disagreements, unpaired, cases })
     }
 }
 

@@ -4,7 +4,7 @@
 //! outcome is not the expected one. Then comes one test per layer: out is a failure with its
 //! reason, what was not compared is skipped with its reason. In a case with the expected outcome
 //! nothing fails: a known defect that was found is a success. A case that could not be verified is
-//! an error. No times and no identifiers are written, so that equal documents are equal bytes.
+//! an error. What ranks should hold alike and do not is a suite of its own. No times and no identifiers are written, so that equal documents are equal bytes.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,8 @@ use quick_junit::{NonSuccessKind, Report as Tests, SerializeError, TestCase, Tes
 
 use super::decisive::is_out;
 use super::gist::{over, title};
-use super::model::{LayerRow, Report};
+use super::model::{Disagreement, LayerRow, Report};
+use super::suite::where_found;
 use super::{CaseView, Document};
 use crate::error::escape;
 
@@ -28,9 +29,26 @@ pub fn write(document: &Document, out: &mut dyn Write) -> io::Result<()> {
             CaseView::Failed { case, error } => failed(case, error),
         });
     }
+    if let Document::Suite(all) = document
+        && !all.disagreements.is_empty()
+    {
+        tests.add_test_suite(ranks(&all.disagreements));
+    }
     // Serialised to memory first: the crate wraps what `out` reports, and its kind would be lost.
     let text = tests.to_string().map_err(|error: SerializeError| io::Error::other(error))?;
     out.write_all(text.as_bytes())
+}
+
+/// One test for each tensor that ranks should hold alike and do not.
+fn ranks(disagreements: &[Disagreement]) -> TestSuite {
+    let mut suite = TestSuite::new("ranks");
+    for disagreement in disagreements {
+        let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+        status.set_message(escape(&disagreement.why));
+        status.set_type("disagreement");
+        suite.add_test_case(test(&where_found(disagreement), &disagreement.layer, status));
+    }
+    suite
 }
 
 fn failed(case: &str, error: &str) -> TestSuite {

@@ -10,6 +10,7 @@ use super::figure::counted;
 use super::gist::{Line, Piece, gist, title};
 use super::model::{LayerRow, Report, Suite};
 use super::row_figures::RowFigures;
+use super::suite::line_of;
 use super::{CaseView, Document};
 use crate::error::escape;
 
@@ -54,6 +55,14 @@ fn write_overview(suite: &Suite, document: &Document, out: &mut dyn Write) -> io
                 writeln!(out, "| {mark} | {} | {} | {place} |", code(&title(report)), prose(&report.verdict))?;
             }
         }
+    }
+    writeln!(out)?;
+    if suite.disagreements.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "**Ranks that should agree do not**\n")?;
+    for disagreement in &suite.disagreements {
+        writeln!(out, "* {}", set(&line_of(disagreement)))?;
     }
     writeln!(out)
 }

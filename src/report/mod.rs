@@ -19,6 +19,7 @@ pub mod junit;
 pub mod markdown;
 pub mod model;
 pub mod row_figures;
+pub mod suite;
 pub mod terminal;
 mod truth;
 

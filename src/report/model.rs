@@ -386,10 +386,79 @@ pub struct Suite {
     pub verdict: String,
     /// Number of cases by outcome.
     pub totals: BTreeMap<String, u64>,
-    /// First case that is not as expected.
+    /// First case that is not as expected; of a case's steps and ranks the one whose layer, in execution
+    /// order, is the earliest that is out.
     pub first: Option<String>,
+    /// The layer that is out there.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub first_drift: Option<SuitePlace>,
+    /// Tensors that ranks should hold alike and do not.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub disagreements: Vec<Disagreement>,
+    /// Steps and ranks that only one side has; each is an entry of `cases` with its error, too.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub unpaired: Vec<Unpaired>,
     /// The cases in order.
     pub cases: Vec<SuiteEntry>,
+}
+
+/// A layer of one step and rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SuitePlace {
+    /// Case name; null for `diff`.
+    pub case: Option<String>,
+    /// Step, where the runs tell.
+    pub step: Option<u64>,
+    /// Rank, where the runs tell.
+    pub rank: Option<u64>,
+    /// See [`Place`].
+    pub layer: String,
+    /// Operator as the golden recorded it.
+    pub op: String,
+    /// `forward`, `backward` or `optimizer`.
+    pub pass: String,
+    /// Position in the golden's execution order.
+    pub index: Option<u64>,
+}
+
+/// A tensor that ranks should hold alike and do not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Disagreement {
+    /// Case name; null for `diff`.
+    pub case: Option<String>,
+    /// Step, where the runs tell.
+    pub step: Option<u64>,
+    /// `candidate` or `golden`.
+    #[serde(rename = "in")]
+    pub side: String,
+    /// The layer that wrote it.
+    pub layer: String,
+    /// Operator as recorded.
+    pub op: String,
+    /// Pass.
+    pub pass: String,
+    /// Id of the tensor.
+    pub tensor: String,
+    /// Ranks that stand apart, ascending.
+    pub ranks: Vec<u64>,
+    /// Later tensors of the step in which just these ranks stand apart.
+    pub more: u64,
+    /// The evidence.
+    pub why: String,
+}
+
+/// A step or rank without a partner.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Unpaired {
+    /// Case name; null for `diff`.
+    pub case: Option<String>,
+    /// Step, where the tree tells.
+    pub step: Option<u64>,
+    /// Rank, where the tree tells.
+    pub rank: Option<u64>,
+    /// `golden` or `candidate`: the side that has it.
+    #[serde(rename = "in")]
+    pub side: String,
 }
 
 /// One case of a suite: its report, or why there is none.

@@ -9,7 +9,10 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::op::Op;
-use crate::tensor::DType;
+use crate::tensor::{DType, element_count};
+
+/// Most elements that a tensor can have which is not stored: 2^48, a thousand times what a machine holds.
+const MOST_ELEMENTS: usize = 1 << 48;
 
 /// A layer as a file names it, before ids are given.
 #[derive(Debug, Default)]
@@ -83,7 +86,13 @@ impl Parts {
         }
         let mut strangers = 0u64;
         let mut contradicting: Vec<String> = Vec::new();
-        for (name, recorded) in stats {
+        let mut endless: Vec<String> = Vec::new();
+        for (name, mut recorded) in stats {
+            // A shape that nothing stands behind is a file's word; no later product of extents overflows.
+            if recorded.shape.as_ref().is_some_and(|shape| element_count(shape).is_none_or(|n| n > MOST_ELEMENTS)) {
+                recorded.shape = None;
+                endless.push(name.clone());
+            }
             let Some(id) = table.ids.get(&name) else {
                 strangers += 1;
                 continue;
@@ -93,6 +102,12 @@ impl Parts {
                 contradicting.push(name);
             }
             tensor.stats = Some(recorded);
+        }
+        if let Some(first) = endless.first() {
+            warnings.push(format!(
+                "statistics of {} tensors give a shape of more than 2^48 elements, `{first}` first: not taken",
+                endless.len()
+            ));
         }
         if let Some(first) = contradicting.first() {
             warnings.push(format!(
@@ -104,7 +119,7 @@ impl Parts {
         if strangers > 0 {
             warnings.push(format!("{strangers} lines of statistics about tensors that no layer names: left out"));
         }
-        Ok(Run { path, meta, layers: assembled, tensors: table.tensors, files, warnings })
+        Ok(Run { path, meta, layers: assembled, tensors: table.tensors, files, warnings, joined: None })
     }
 }
 

@@ -9,6 +9,7 @@ mod assemble;
 mod discover;
 pub mod format;
 mod graph;
+pub mod join;
 mod layer;
 mod shared;
 mod stored;
@@ -133,6 +134,8 @@ pub struct Run {
     pub files: Vec<PathBuf>,
     /// What was odd but could be worked around (torn last line, tensors no layer names …).
     pub warnings: Vec<String>,
+    /// The ranks' runs, where this one was put together from them.
+    pub(crate) joined: Option<Box<join::Joined>>,
 }
 
 impl Run {
@@ -169,7 +172,10 @@ impl Run {
     /// # Errors
     /// A file that can no longer be read, or ends before the tensor does.
     pub fn load(&self, id: TensorId) -> Result<Option<Tensor>> {
-        format::load(self, id)
+        match &self.joined {
+            Some(joined) => joined.load(self, id),
+            None => format::load(self, id),
+        }
     }
 
     /// The layer's name as reports print it: with `#call` appended only where several layers of the

@@ -73,7 +73,8 @@ fn part_of(stored: &Stored, stats: &RecordedStats) -> Result<Stored, String> {
     let strides = Some(view.strides.clone());
     let layout =
         Layout { span: reach, encoding: Encoding::Plain, skip: 0, strides, big_endian: false, negated: [false; 2] };
-    Ok(Stored { shape, offset: stored.offset + offset, len, layout: Some(Box::new(layout)), ..stored.clone() })
+    let layout = Some(Box::new(layout));
+    Ok(Stored { shape, offset: stored.offset + offset, len, crc32: None, layout, ..stored.clone() })
 }
 
 fn bytes_of(dtype: DType, elements: u64) -> Option<u64> {

@@ -23,6 +23,9 @@ pub struct Stored {
     pub offset: u64,
     /// Length in bytes once loaded: row-major, little-endian, without gaps.
     pub len: u64,
+    /// CRC-32 of the bytes once decoded, in the file's own order and with what `layout` skips, where the
+    /// file gives it; what is loaded is held against it.
+    pub crc32: Option<u32>,
     /// How the bytes lie, where they are not simply these `len` bytes at `offset`.
     pub layout: Option<Box<Layout>>,
 }
@@ -59,6 +62,6 @@ pub enum Encoding {
 impl Stored {
     /// A tensor that lies dense at `offset`.
     pub fn dense(dtype: DType, shape: Shape, file: usize, offset: u64, len: u64) -> Self {
-        Self { dtype, shape, file, offset, len, layout: None }
+        Self { dtype, shape, file, offset, len, crc32: None, layout: None }
     }
 }

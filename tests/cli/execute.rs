@@ -64,3 +64,13 @@ fn what_cannot_be_executed_is_refused() {
     let said = project.goldline(&["record", "cases/odd.yaml", "--timeout", "3"]);
     assert_eq!(said.status, 2, "a limit on nothing");
 }
+
+#[test]
+fn what_a_stopped_command_started_is_stopped_with_it() {
+    let project = project("same", "");
+    project.write("cases/make run.sh", "sh -c 'sleep 2; echo late > late' & sleep 100");
+    let said = project.goldline(&["record", "cases/c.yaml", "--execute", "--timeout", "0.3"]);
+    assert!(said.refusal().contains("was stopped"), "{}", said.err);
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert!(!project.path("cases/late").exists(), "its child went on");
+}

@@ -7,6 +7,7 @@
 
 pub(crate) mod compute;
 pub(crate) mod found;
+pub(crate) mod parallel;
 pub(crate) mod python;
 pub(crate) mod value;
 

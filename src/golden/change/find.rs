@@ -36,6 +36,7 @@ pub(in crate::golden) fn find(
         layers: layers(&old.run, new, &pairing),
         tensors: tensors(old, new, &info.tensors, &pairing, on_progress)?,
         facts,
+        within: BTreeMap::new(),
     })
 }
 

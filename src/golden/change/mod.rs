@@ -6,6 +6,7 @@
 
 mod find;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 pub(super) use find::find;
@@ -27,6 +28,8 @@ pub struct Changes {
     pub tensors: Vec<TensorChange>,
     /// What differs about the golden as a whole: seed, environment, precision …
     pub facts: Vec<FactChange>,
+    /// Of a tree of goldens: what would change in the golden of a step and rank, by its directory.
+    pub within: BTreeMap<String, Changes>,
 }
 
 /// A layer that was recorded differently.
@@ -111,7 +114,11 @@ impl Changes {
             lines.extend(facts.iter().map(|fact| format!("layer `{layer}`: {fact}")));
         }
         lines.extend(self.tensors.iter().map(|change| format!("tensor `{}`: {}", change.tensor, change.difference)));
-        lines.iter().map(|line| escape(line)).collect()
+        let mut lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
+        for (directory, changes) in &self.within {
+            lines.extend(changes.lines().into_iter().map(|line| format!("{}: {line}", escape(directory))));
+        }
+        lines
     }
 }
 

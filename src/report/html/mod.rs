@@ -14,6 +14,7 @@ use super::decisive::is_out;
 use super::gist::{Gist, Line, Piece, gist, title};
 use super::model::{LayerRow, Report};
 use super::row_figures::RowFigures;
+use super::suite::line_of;
 use super::{CaseView, Document};
 use crate::error::escape;
 
@@ -35,6 +36,8 @@ struct Page {
     title: String,
     /// Cases in brief; empty for a single report.
     overview: Vec<Brief>,
+    /// What ranks should hold alike and do not.
+    disagreements: Vec<Vec<Bit>>,
     cases: Vec<CaseSection>,
 }
 
@@ -102,7 +105,11 @@ impl Page {
                 (format!("{} cases, {}", suite.cases.len(), escape(&suite.verdict)), overview)
             }
         };
-        Self { title, overview, cases }
+        let disagreements = match document {
+            Document::Report(_) => Vec::new(),
+            Document::Suite(suite) => suite.disagreements.iter().map(|found| bits(&line_of(found))).collect(),
+        };
+        Self { title, overview, disagreements, cases }
     }
 }
 

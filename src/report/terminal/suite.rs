@@ -7,6 +7,7 @@ use crate::error::legible;
 use crate::report::figure::grouped;
 use crate::report::gist::title;
 use crate::report::model::{Report, Suite, SuiteEntry};
+use crate::report::suite::line_of;
 
 /// Names are padded to the longest, but not beyond this.
 const MOST_NAME_WIDTH: usize = 40;
@@ -51,7 +52,18 @@ pub(super) fn write(suite: &Suite, style: Style, out: &mut dyn Write) -> io::Res
     }
     writeln!(out, "; worst verdict {verdict}")?;
     if let Some(first) = &suite.first {
-        writeln!(out, "first not as expected: {}", style.paint(Tone::Strong, &legible(first)))?;
+        write!(out, "first not as expected: {}", style.paint(Tone::Strong, &legible(first)))?;
+        let place = suite.first_drift.as_ref().filter(|place| place.step.is_some() || place.rank.is_some());
+        if let Some(place) = place {
+            write!(out, ", at {} ({})", style.paint(Tone::Strong, &legible(&place.layer)), legible(&place.op))?;
+        }
+        writeln!(out)?;
+    }
+    if !suite.disagreements.is_empty() {
+        writeln!(out, "{}", style.paint(Tone::Bad, "ranks that should agree do not:"))?;
+    }
+    for disagreement in &suite.disagreements {
+        writeln!(out, "  {}", style.flow(&line_of(disagreement), 2))?;
     }
     Ok(())
 }

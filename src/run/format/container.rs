@@ -29,6 +29,14 @@ pub(super) struct Found {
 /// # Errors
 /// A file of no known kind, or one that is damaged or holds what its reader refuses.
 pub(super) fn tensors(path: &Path, file: usize) -> Result<Vec<Found>> {
+    let mut found = unchecked(path, file)?;
+    for tensor in &mut found {
+        tensor.stored.crc32 = tensor.crc32;
+    }
+    Ok(found)
+}
+
+fn unchecked(path: &Path, file: usize) -> Result<Vec<Found>> {
     let data = DataFile::open(path)?;
     let head = data.read(0, data.len().min(HEAD))?;
     match kind(&head) {
@@ -44,11 +52,17 @@ pub(super) fn tensors(path: &Path, file: usize) -> Result<Vec<Found>> {
         // Whatever stands first in an archive, its members decide.
         Some(Kind::Npz | Kind::Torch) if head.starts_with(b"PK") => {
             let members = archive::members(&data)?;
-            return if torch::is_archive(&members) {
-                torch::archived(&data, &members, file)
-            } else {
-                npz::arrays(&data, &members, file)
-            };
+            if torch::is_archive(&members) {
+                return torch::archived(&data, &members, file);
+            }
+            // torch.save writes its pickle last but these before it.
+            if members.iter().any(|member| member.name.ends_with("/version") || member.name.ends_with("/byteorder")) {
+                return Err(Error::at(
+                    path,
+                    "expected `data.pkl` in an archive of torch.save, found none: it was not written to its end",
+                ));
+            }
+            return npz::arrays(&data, &members, file);
         }
         Some(Kind::Torch) if torch::is_legacy(&head) => return torch::legacy(&data, file),
         _ => {}

@@ -113,8 +113,10 @@ pub(super) fn list(root: &Path) -> Result<Listed> {
     Ok(listed)
 }
 
-fn leads_to_file_below(link: &Path, root: &Path) -> bool {
-    link.canonicalize().is_ok_and(|real| real.starts_with(root) && real.is_file())
+/// Whether `path` is a file in or below `root`, or a link to one.
+pub(super) fn leads_to_file_below(path: &Path, root: &Path) -> bool {
+    let Ok(root) = root.canonicalize() else { return false };
+    path.canonicalize().is_ok_and(|real| real.starts_with(root) && real.is_file())
 }
 
 fn open(path: &Path) -> Result<Run> {

@@ -32,7 +32,10 @@ pub(super) fn tensor(path: &Path, name: &str, stored: &Stored) -> Result<Tensor>
     let bytes = file.read(stored.offset, span)?;
     let refused = |text: String| Error::at(path, format_args!("tensor `{name}`: {text}")).byte(stored.offset);
     let bytes = match &stored.layout {
-        None => bytes,
+        None => {
+            intact(&bytes, stored.crc32).map_err(refused)?;
+            bytes
+        }
         Some(layout) => unpack(bytes, stored, layout).map_err(refused)?,
     };
     Tensor::new(stored.dtype, stored.shape.clone(), bytes).map_err(refused)
@@ -45,7 +48,7 @@ fn unpack(bytes: Vec<u8>, stored: &Stored, layout: &Layout) -> Result<Vec<u8>, S
         None => stored.len,
         Some(strides) => reach(&stored.shape, strides).and_then(|n| bytes_of(stored.dtype, n)).ok_or_else(unfit)?,
     };
-    let mut decoded = decode(bytes, layout, needed)?;
+    let mut decoded = decode(bytes, layout, needed, stored.crc32)?;
     if layout.big_endian {
         swap(&mut decoded, stored.dtype);
     }
@@ -77,7 +80,7 @@ fn bytes_of(dtype: DType, elements: u64) -> Option<u64> {
 }
 
 /// `needed` decoded bytes from `layout.skip` on.
-fn decode(mut bytes: Vec<u8>, layout: &Layout, needed: u64) -> Result<Vec<u8>, String> {
+fn decode(mut bytes: Vec<u8>, layout: &Layout, needed: u64, crc32: Option<u32>) -> Result<Vec<u8>, String> {
     let end = layout.skip.checked_add(needed).and_then(|n| usize::try_from(n).ok());
     let (Some(end), Ok(skip)) = (end, usize::try_from(layout.skip)) else {
         return Err(format!("{needed} bytes do not fit memory"));
@@ -99,8 +102,20 @@ fn decode(mut bytes: Vec<u8>, layout: &Layout, needed: u64) -> Result<Vec<u8>, S
         return Err(short(bytes.len()));
     }
     bytes.truncate(end);
+    intact(&bytes, crc32)?;
     bytes.drain(..skip);
     Ok(bytes)
+}
+
+/// Holds bytes against the checksum that their file gives.
+fn intact(bytes: &[u8], expected: Option<u32>) -> Result<(), String> {
+    match expected {
+        Some(expected) if crc32fast::hash(bytes) != expected => Err(format!(
+            "expected content with CRC-32 {expected:08x}, found {:08x}: it is damaged",
+            crc32fast::hash(bytes)
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Turns the bytes of each number around (both parts of a complex one).
@@ -224,6 +239,22 @@ mod tests {
         assert_eq!(flipped(DType::F8E5M2, &[0xbc], [true, false]).unwrap(), [1.0]);
         let error = flipped(DType::I8, &[1], [true, false]).unwrap_err();
         assert_eq!(error.message(), "tensor `t`: expected a type with a sign bit, found negated int8");
+    }
+
+    #[test]
+    fn content_is_held_against_its_checksum() {
+        let bytes = numbers(6);
+        let plain = Stored { crc32: Some(crc32fast::hash(&bytes)), ..Stored::dense(DType::I16, vec![6], 0, 0, 12) };
+        assert_eq!(load(&bytes, &plain).unwrap().bytes(), bytes);
+        let skipping = laid_out(&[4], 8, Layout { skip: 4, ..PLAIN });
+        let skipping = Stored { crc32: plain.crc32, ..skipping };
+        assert_eq!(load(&bytes, &skipping).unwrap().bytes(), &bytes[4..], "the sum is over what is skipped as well");
+        let mut damaged = bytes;
+        damaged[7] ^= 1;
+        for stored in [plain, skipping] {
+            let error = load(&damaged, &stored).unwrap_err();
+            assert!(error.message().contains("it is damaged"), "{error}");
+        }
     }
 
     #[test]

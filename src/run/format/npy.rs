@@ -128,7 +128,7 @@ impl Header {
         // Where nothing is to be unpacked, the header is stepped over in the file.
         let (offset, span, skip) = if plain { (offset + self.len, self.data, 0) } else { (offset, span, self.len) };
         let layout = Some(Box::new(Layout { span, encoding, skip, strides, big_endian, negated: [false; 2] }));
-        Stored { dtype: self.dtype, shape: self.shape, file, offset, len: self.data, layout }
+        Stored { dtype: self.dtype, shape: self.shape, file, offset, len: self.data, crc32: None, layout }
     }
 }
 

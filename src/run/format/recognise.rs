@@ -21,7 +21,9 @@ pub(super) fn content(head: &[u8]) -> Option<&'static str> {
         (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
         (b"GGUF", "a GGUF model"),
         (b"\x80\x02", "a Python pickle"),
+        (b"\x80\x03", "a Python pickle"),
         (b"\x80\x04", "a Python pickle"),
+        (b"\x80\x05", "a Python pickle"),
         (b"version https://git-lfs", "a Git LFS pointer (the data itself was not fetched)"),
         (b"\x7fELF", "a program"),
     ];

@@ -108,9 +108,9 @@ fn layers(snapshot: &Path) -> Result<Vec<Layer>> {
     Ok(mapped.into_iter().map(|(name, file)| Layer { name, op_name: None, file }).collect())
 }
 
-/// The lines of a table; none where there is no such file.
+/// The lines of a table; none where there is no such file, or a link that leads out of the snapshot.
 fn lines(path: &Path) -> Result<Vec<String>> {
-    if !path.is_file() {
+    if !path.parent().is_some_and(|snapshot| directory::leads_to_file_below(path, snapshot)) {
         return Ok(Vec::new());
     }
     let text = json::read_small(path, MAX_TABLE)?;

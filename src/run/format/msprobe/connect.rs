@@ -15,7 +15,7 @@ use super::layers::{Draft, Reading, Slot};
 use super::payload::{self, Payloads};
 use crate::run::assemble::RecordedLayer;
 use crate::run::{Attrs, LayerKind, Pass};
-use crate::tensor::DType;
+use crate::tensor::{DType, element_count};
 
 /// Arguments that are parameters wherever nothing wrote them.
 const PARAMETERS: &[&str] = &["weight", "bias", "gamma", "beta", "running_mean", "running_var"];
@@ -264,7 +264,7 @@ fn beside(reader: &RecordedLayer, output: &str) -> RecordedLayer {
 fn is_telling(slot: &Slot<'_>) -> bool {
     let tensor = slot.tensor;
     let float = tensor.dtype.is_some_and(|dtype| dtype.unit_roundoff().is_some());
-    let several = tensor.shape.as_ref().is_some_and(|shape| shape.iter().product::<usize>() > 1);
+    let several = tensor.shape.as_deref().and_then(element_count).is_some_and(|count| count > 1);
     let constant = tensor.max.is_some() && tensor.max == tensor.min;
     float && several && !constant
 }

@@ -12,7 +12,8 @@ use crate::tensor::{DType, Kind};
 pub(super) fn of(recorded: &Recorded, stored: Option<&Stored>) -> Option<RecordedStats> {
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
     let extremes = [recorded.max, recorded.min];
-    let nan = extremes.iter().flatten().any(|value| value.is_nan());
+    // A norm overflows where no element does, but is NaN only where one is.
+    let nan = extremes.iter().chain([&recorded.norm]).flatten().any(|value| value.is_nan());
     let inf = extremes.iter().flatten().any(|value| value.is_infinite());
     let known = extremes.iter().all(Option::is_some);
     let real = recorded.dtype.is_none_or(|dtype| dtype.kind() != Kind::Complex);

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 
-use crate::run::format::json;
+use crate::run::format::{directory as folder, json};
 
 /// Largest file of either kind that is read.
 const MAX_LEN: u64 = 1 << 30;
@@ -78,7 +78,7 @@ fn file<T: serde::de::DeserializeOwned>(
     warnings: &mut Vec<String>,
 ) -> Option<T> {
     let path = directory.join(name);
-    if !path.is_file() {
+    if !folder::leads_to_file_below(&path, directory) {
         return None;
     }
     let read = json::read_small(&path, MAX_LEN).and_then(|bytes| json::parse(&path, &bytes));

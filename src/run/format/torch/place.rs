@@ -115,5 +115,5 @@ fn stored(view: View<'_>, measured: Measured, place: Place, file: usize) -> Stor
         let strides = (!dense).then_some(view.strides);
         Box::new(Layout { span, encoding: place.encoding, skip, strides, big_endian: swapped, negated })
     });
-    Stored { dtype: view.dtype, shape: view.shape, file, offset, len, layout }
+    Stored { dtype: view.dtype, shape: view.shape, file, offset, len, crc32: None, layout }
 }
