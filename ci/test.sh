@@ -43,7 +43,12 @@ else
   environment="${XDG_CACHE_HOME:-$HOME/.cache}/goldline-tests/$key"
   if [ ! -e "$environment/complete" ]; then
     rm -rf "$environment"
-    python3 -m venv "$environment"
+    if ! python3 -m venv "$environment"; then
+      # Debian's python3 comes without what venv needs.
+      apt-get update -qq && apt-get install -y -qq python3-venv
+      rm -rf "$environment"
+      python3 -m venv "$environment"
+    fi
     "$environment/bin/pip" install --quiet --requirement python/tests/requirements.txt
     touch "$environment/complete"
   fi

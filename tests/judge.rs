@@ -546,7 +546,7 @@ fn values_whose_squares_overflow_are_held_by_their_largest_difference() {
     let build = |values: &[f64]| {
         let mut run = Recorder::new(DType::F64);
         run.input("x", Values::noise(&[4], 1));
-        run.op("y", "unheard_of", &["x"], Values::new(&[values.len()], values.to_vec()));
+        run.op("y", "unheard_of", &["x"], Values::of(DType::F64, &[values.len()], values.to_vec()));
         run
     };
     for (golden, candidate, verdict) in [

@@ -256,8 +256,8 @@ fn counters_that_tracers_append_answer_each_other_by_data_flow() {
     assert_eq!(verdict_of(&report, "m.view"), "missing");
     let mut faulty = build(true);
     faulty.alter("m.c", |c| c[3] += 0.1);
-    for later in ["m.view_1", "m.d"] {
-        faulty.alter(later, |v| v[3] += 0.1);
-    }
+    let wrong = faulty.value("m.c").numbers[3];
+    faulty.alter("m.view_1", |v| v[3] = wrong);
+    faulty.alter("m.d", |v| v[3] = wrong.tanh());
     assert_eq!(origin(&verify(&build(false), &faulty)).layer, "m.c");
 }

@@ -31,7 +31,9 @@ fn examine(name: &str, bytes: &[u8]) {
     }
     let Ok(run) = Run::open(path) else { return };
     for stored in run.tensors.iter().filter_map(|tensor| tensor.stored.as_ref()) {
-        assert!(stored.len <= 1100 * bytes.len() as u64, "{} bytes of a file of {}", stored.len, bytes.len());
+        // A snapshot has a small array beside its table.
+        let held = bytes.len() as u64 + 200;
+        assert!(stored.len <= 1100 * held, "{} bytes of files of {held}", stored.len);
     }
     let _ = load_all(&run);
 }

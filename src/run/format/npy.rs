@@ -117,11 +117,11 @@ impl Header {
     }
 
     /// Where the elements lie, if the array lies in file number `file` at `offset`, in `span` bytes that are
-    /// encoded as said.
-    pub(super) fn stored(self, file: usize, offset: u64, span: u64, encoding: Encoding) -> Stored {
+    /// encoded as said. `summed`: the file has a checksum over header and elements, so that both are read.
+    pub(super) fn stored(self, file: usize, offset: u64, span: u64, encoding: Encoding, summed: bool) -> Stored {
         let strides = (self.fortran_order && self.shape.len() > 1).then(|| column_major(&self.shape));
         let big_endian = self.big_endian && self.dtype.bits() > 8;
-        let plain = encoding == Encoding::Plain;
+        let plain = encoding == Encoding::Plain && !summed;
         if plain && strides.is_none() && !big_endian {
             return Stored::dense(self.dtype, self.shape, file, offset + self.len, self.data);
         }
@@ -157,7 +157,7 @@ pub(super) fn array(path: &Path, file: usize) -> Result<Found> {
             format_args!("expected the array ({dtype} {shape:?}) to end at byte {end}, the file has {len} bytes");
         return Err(Error::at(path, text).byte(len.min(end)));
     }
-    Ok(Found { name: String::new(), stored: header.stored(file, 0, end, Encoding::Plain), crc32: None })
+    Ok(Found { name: String::new(), stored: header.stored(file, 0, end, Encoding::Plain, false), crc32: None })
 }
 
 /// What the dict says.

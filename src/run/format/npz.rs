@@ -45,11 +45,12 @@ fn array(path: &Path, data: &DataFile, file: usize, member: &Member, name: Strin
     if expected != member.len {
         return Err(refused(&format!("expected {expected} bytes by its header, found {}", member.len)));
     }
-    let encoding = if member.deflated { Encoding::Deflate } else { Encoding::Plain };
-    let stored = header.stored(file, member.offset, member.span, encoding);
     // The sum covers header and elements: equal sums of equal dtype, shape and order are equal elements.
     // A sum of zero is one that the writer left out.
-    Ok(Found { name, stored, crc32: Some(member.crc32).filter(|&crc32| crc32 != 0) })
+    let crc32 = Some(member.crc32).filter(|&crc32| crc32 != 0);
+    let encoding = if member.deflated { Encoding::Deflate } else { Encoding::Plain };
+    let stored = header.stored(file, member.offset, member.span, encoding, crc32.is_some());
+    Ok(Found { name, stored, crc32 })
 }
 
 /// The first `len` bytes of a member, unpacked; fewer where there are no more.

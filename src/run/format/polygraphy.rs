@@ -95,7 +95,7 @@ fn array(data: &DataFile, output: &Node) -> Result<Stored, Trouble> {
         let text = format!("expected the base64 text of {expected} bytes, found {} characters", text.len);
         return Err(refused(text));
     }
-    Ok(header.stored(0, text.offset, text.len, Encoding::Base64))
+    Ok(header.stored(0, text.offset, text.len, Encoding::Base64, false))
 }
 
 /// The first bytes of what a text encodes.
