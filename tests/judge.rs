@@ -576,3 +576,31 @@ fn a_tolerance_that_integers_do_not_have_leaves_them_compared_exactly() {
     assert_eq!(verify_case(&build(0), &build(5), "tolerance: {default: {rel_l2: 1.0}}").verdict, "drift");
     assert_eq!(verify_case(&build(3), &build(5), "tolerance: {default: {max_abs: 2}}").verdict, "pass");
 }
+
+#[test]
+fn a_bias_gradient_that_is_zero_in_exact_arithmetic_is_held_against_what_was_summed() {
+    // Before a batch norm the gradient's mean over each channel is zero: what is left is rounding.
+    let build = |mut run: Recorder, off: f64| {
+        let mut g = Values::noise(&[2, 3, 16, 16], 5);
+        for channel in 0..3 {
+            let places: Vec<usize> = (0..2 * 3 * 256).filter(|at| at / 256 % 3 == channel).collect();
+            let mean = places.iter().map(|&at| g.numbers[at]).sum::<f64>() / places.len() as f64;
+            places.iter().for_each(|&at| g.numbers[at] -= mean);
+        }
+        let g = g.to(run.dtype);
+        let sums = (0..3).map(|channel| {
+            (0..2 * 3 * 256).filter(|at| at / 256 % 3 == channel).map(|at| g.numbers[at]).sum::<f64>() + off
+        });
+        let bias = Values::new(&[3], sums.collect::<Vec<_>>()).to(run.dtype);
+        run.input("g", g);
+        run.layer("conv.backward", "convolution_backward", &["g"])
+            .with("input_names", json!(["grad_output"]))
+            .with("pass", "backward")
+            .gives(bias);
+        run
+    };
+    let golden = build(Recorder::f32(), 0.0);
+    let report = verify(&golden, &build(Recorder::bf16(), 0.0));
+    assert_eq!(report.verdict, "pass", "{}", summary(&report));
+    assert_eq!(verify(&golden, &build(Recorder::bf16(), 40.0)).verdict, "drift");
+}

@@ -212,6 +212,10 @@ fn carried_error(
             if layer.op.name() == "linear_backward" {
                 return (Carried::Relative(relative), at_least(summed_by_linear_backward(layer, inputs, shape)));
             }
+            if layer.op.name() == "conv_backward" && shape.len() == 1 {
+                let summed = named(layer, inputs, "grad_output").map_or(0.0, |grad| summed_to_bias(grad, shape));
+                return (Carried::Relative(relative), at_least(summed));
+            }
             // E ‖ab‖ = ‖a‖‖b‖/sqrt(K) for independent operands: what was summed, where the result cancels.
             let mut large =
                 inputs.iter().filter(|i| i.elements.is_some_and(|n| n as f64 >= length) && i.norm.is_some());
@@ -261,22 +265,30 @@ fn carried_error(
     }
 }
 
-/// The magnitude that a gradient of a linear layer is summed from; 0 where that is not known. The bias sums
-/// the result's gradient over its rows, Σ|g| <= ‖g‖·sqrt(rows); the others are products as above.
+/// Norm and number of elements of the input with this argument name.
+fn named(layer: &Layer, inputs: &[Input], name: &str) -> Option<(f64, f64)> {
+    let at = layer.input_names.as_ref()?.iter().position(|own| own == name)?;
+    let input = inputs.get(at).filter(|_| inputs.len() == layer.inputs.len())?;
+    Some((input.norm?, input.elements?.max(1) as f64))
+}
+
+/// The magnitude that the gradient of a bias is summed from, which cancels where a norm follows: over the
+/// rows of the result's gradient (its norm, its elements), Σ|g| <= ‖g‖·sqrt(rows).
+fn summed_to_bias((norm, elements): (f64, f64), shape: &[usize]) -> f64 {
+    norm * (elements / shape.first().copied().unwrap_or(1).max(1) as f64).sqrt()
+}
+
+/// The magnitude that a gradient of a linear layer is summed from; 0 where that is not known. The others
+/// than the bias's are products as above.
 fn summed_by_linear_backward(layer: &Layer, inputs: &[Input], shape: &[usize]) -> f64 {
-    let named = |name: &str| {
-        let at = layer.input_names.as_ref()?.iter().position(|own| own == name)?;
-        let input = inputs.get(at).filter(|_| inputs.len() == layer.inputs.len())?;
-        Some((input.norm?, input.elements?.max(1) as f64))
-    };
     let outputs = shape.first().copied().unwrap_or(1).max(1) as f64;
-    let (Some((grad, elements)), Some((x, _)), Some((weight, weights))) =
-        (named("grad_output"), named("self"), named("weight"))
+    let of = |name: &str| named(layer, inputs, name);
+    let (Some((grad, elements)), Some((x, _)), Some((weight, weights))) = (of("grad_output"), of("self"), of("weight"))
     else {
         return 0.0;
     };
     match shape.len() {
-        1 => grad * (elements / outputs).sqrt(),
+        1 => summed_to_bias((grad, elements), shape),
         // [O, I]: over the rows of the gradient.
         2 if shape.iter().product::<usize>() as f64 == weights => grad * x / (elements / outputs).max(1.0).sqrt(),
         _ => {
