@@ -52,5 +52,5 @@ else
     "$environment/bin/pip" install --quiet --requirement python/tests/requirements.txt
     touch "$environment/complete"
   fi
-  GOLDLINE_BIN="$PWD/target/release/goldline" "$environment/bin/python" -m pytest -q python/tests
+  GOLDLINE_BIN="${CARGO_TARGET_DIR:-$PWD/target}/release/goldline" "$environment/bin/python" -m pytest -q python/tests
 fi
