@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use super::Golden;
 use super::document::GOLDEN_FILE;
 use crate::error::{Error, Result};
+use crate::run::format::sync_directory;
 
 /// A directory that is (or will be) a golden, and its siblings.
 #[derive(Debug, Clone)]
@@ -243,16 +244,6 @@ fn exchange(a: &Path, b: &Path) -> std::io::Result<bool> {
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 fn exchange(_: &Path, _: &Path) -> std::io::Result<bool> {
     Ok(false)
-}
-
-#[cfg(unix)]
-fn sync_directory(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io(dir, "write", &e))
-}
-
-#[cfg(not(unix))]
-fn sync_directory(_: &Path) -> Result<()> {
-    Ok(())
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ use crate::error::{Error, Result};
 use crate::run::{Run, TensorId};
 use crate::tensor::Tensor;
 
+pub(crate) use write::sync_directory;
 pub use write::write_run;
 
 /// A format of runs on disk.

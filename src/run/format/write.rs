@@ -86,13 +86,18 @@ fn stage(parent: &Path) -> std::io::Result<tempfile::TempDir> {
     builder.tempdir_in(parent)
 }
 
+/// Makes what was put into, or out of, a directory outlast a crash.
+///
+/// # Errors
+/// The directory cannot be opened or written.
 #[cfg(unix)]
-fn sync_directory(dir: &Path) -> Result<()> {
+pub(crate) fn sync_directory(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io(dir, "write", &e))
 }
 
+/// Other systems offer nothing of the kind.
 #[cfg(not(unix))]
-fn sync_directory(_: &Path) -> Result<()> {
+pub(crate) fn sync_directory(_: &Path) -> Result<()> {
     Ok(())
 }
 
