@@ -7,8 +7,8 @@ use super::output::Screen;
 use super::progress::Progress;
 use super::{Outcome, Status};
 use crate::case::Case;
-use crate::error::Error;
 use crate::golden;
+use crate::report::json;
 use crate::report::terminal::calibration;
 
 pub(super) fn calibrate(args: &Calibrate, screen: &mut Screen) -> Outcome {
@@ -17,8 +17,7 @@ pub(super) fn calibrate(args: &Calibrate, screen: &mut Screen) -> Outcome {
     let found = golden::calibrate(&case, &args.runs, &|done, all| progress.show(done, all))?;
     drop(progress);
     if args.json {
-        let text = serde_json::to_string_pretty(&found).map_err(|error| Error::new(error.to_string()))?;
-        writeln!(screen.out(), "{text}")?;
+        json::write_value(&found, &mut screen.out())?;
     } else {
         let mut text = Vec::new();
         calibration::write(&found, screen.style(args.all), &mut text)?;

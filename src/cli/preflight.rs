@@ -7,8 +7,8 @@ use super::output::Screen;
 use super::progress::Progress;
 use super::target::Baseline;
 use super::{Outcome, Status};
-use crate::error::Error;
 use crate::preflight::preflight as look_ahead;
+use crate::report::json;
 use crate::report::terminal::preflight as findings;
 
 pub(super) fn preflight(args: &Preflight, screen: &mut Screen) -> Outcome {
@@ -18,8 +18,7 @@ pub(super) fn preflight(args: &Preflight, screen: &mut Screen) -> Outcome {
     let found = look_ahead(baseline.run(), args.dtype.of(), &|done, all| progress.show(done, all))?;
     drop(progress);
     if args.json {
-        let text = serde_json::to_string_pretty(&found).map_err(|error| Error::new(error.to_string()))?;
-        writeln!(screen.out(), "{text}")?;
+        json::write_value(&found, &mut screen.out())?;
     } else {
         let mut text = Vec::new();
         findings::write(&found, screen.style(args.all), &mut text)?;
