@@ -158,7 +158,7 @@ fn with_options<T>(
 
 /// The run that the case's command makes.
 pub(super) fn executed(case: &Case, how: &Executing) -> Result<PathBuf> {
-    let options = execute::Options { out: how.out.clone(), time_limit: how.timeout, more: Vec::new() };
+    let options = execute::Options { out: how.out.clone(), time_limit: how.timeout };
     execute::execute(case, &options)
 }
 

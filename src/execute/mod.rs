@@ -33,8 +33,6 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// After which the command is stopped.
     pub time_limit: Option<Duration>,
-    /// Variables beside those of [`variables`].
-    pub more: Vec<(String, OsString)>,
 }
 
 /// The variables that a command finds set, in this order:
@@ -74,7 +72,7 @@ pub fn execute(case: &Case, options: &Options) -> Result<PathBuf> {
         std::fs::create_dir_all(parent).map_err(|e| Error::io(parent, "make the directory", &e))?;
     }
     let mut command = Command::new(program);
-    command.args(arguments).envs(variables(case, &out)).envs(options.more.iter().cloned());
+    command.args(arguments).envs(variables(case, &out));
     if let Some(directory) = case.path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         command.current_dir(directory);
     }
