@@ -4,7 +4,7 @@
 //! or nothing, with the reason. Rows can be taken apart where each row of the output follows from the
 //! same row of some inputs and from all of the others: products with a matrix, norms and softmax over
 //! the last axis, elementwise functions. Chosen are the rows that differ most between the two runs,
-//! and some that follow from the layer's name, so that both sides and every repetition take the same.
+//! and some that follow from their number, so that both sides and every repetition take the same.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ pub(super) fn extent(run: &Run, layer: &Layer, bounds: Bounds, differing: impl F
         Extent::TooLarge(format!("too large to replay by default ({elements} elements, {terms} terms each){why}"))
     };
     let Some(mut rows) = by_rows(run, layer) else { return too_large("") };
-    rows.chosen = chosen(&layer.name, rows.of, differing());
+    rows.chosen = chosen(rows.of, differing());
     // What is not taken by rows is taken whole, so it may still be too much.
     let count = |slot: usize, id: TensorId| {
         let all = elements(run, id);
@@ -160,11 +160,12 @@ fn by_rows(run: &Run, layer: &Layer) -> Option<Rows> {
     sliced.contains(&true).then_some(Rows { chosen: Vec::new(), of, sliced })
 }
 
-/// The rows that differ most and some that follow from the name.
-fn chosen(name: &str, of: usize, differing: Vec<usize>) -> Vec<usize> {
+/// The rows that differ most and some that follow from how many there are, which is the same on both sides
+/// whatever they are called.
+fn chosen(of: usize, differing: Vec<usize>) -> Vec<usize> {
     let mut rows: BTreeSet<usize> = differing.into_iter().filter(|&row| row < of).collect();
     for at in 0..ROWS_AT_RANDOM as u64 {
-        let digest = blake3::Hasher::new().update(name.as_bytes()).update(&at.to_le_bytes()).finalize();
+        let digest = blake3::hash(&[(of as u64).to_le_bytes(), at.to_le_bytes()].concat());
         let mut bytes = [0u8; 8];
         bytes.copy_from_slice(&digest.as_bytes()[..8]);
         rows.insert((u64::from_le_bytes(bytes) % of as u64) as usize);
@@ -277,7 +278,7 @@ mod tests {
         assert!(error.is_out && error.why.ends_with("of 1000 rows)"), "{}", error.why);
         assert_eq!(error.element_at, 700 * WIDTH as u64 + 2, "the index counts in the whole tensor");
         let Replayed::Done(errors) = replay(vec![5]) else { panic!("it was not replayed") };
-        assert!(!errors[0].as_ref().unwrap().is_out, "the wrong row is not among those that the name gives");
+        assert!(!errors[0].as_ref().unwrap().is_out, "the wrong row is not among those that their number gives");
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub const REPLAY_ELEMENTS: u64 = 100_000_000;
 pub const REPLAY_PRODUCTS: u64 = 40_000_000_000;
 
 /// Rows that are replayed of a layer that is too large: those that differ most between the runs, and as
-/// many again that follow from the layer's name. An error in one row is among the former, one in a
+/// many again that follow from their number. An error in one row is among the former, one in a
 /// share p of the rows is missed by the latter with probability (1 - p)^64: 0.1 % for a tenth.
 pub const ROWS_DIFFERING: usize = 64;
 
